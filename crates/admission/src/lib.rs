@@ -1,0 +1,1 @@
+//! Admission in Redis: keys, scripts as typed calls, the fence, the outbox.

@@ -1,0 +1,1 @@
+//! The operators' command: serve, sale, reconcile, token, log.

@@ -1,0 +1,13 @@
+//! Ids, states, the ledger and the promises of a sale: pure, no I/O.
+
+mod event;
+mod ids;
+
+pub use event::{
+    Body, CALLS_VERSION, Definition, Event, Halted, InvalidDefinition, Link, PER_USER_LIMIT_MAX,
+    RULE_VERSION, Record, STOCK_MAX, SaleCreated, ScriptHash, Started, Won,
+};
+pub use ids::{
+    AttemptId, ClaimId, Digest, Generation, IdempotencyKey, Identity, InvalidId, LogId, Nonce,
+    Offset, PartitionId, SaleId, Seq, TimeMs, Unit, UserId,
+};

@@ -1,0 +1,1 @@
+//! A live sale as every service needs it: follow, publish, tip, open.

@@ -1,0 +1,1 @@
+//! The messages of the log: protobuf bytes to and from domain types.

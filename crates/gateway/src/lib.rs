@@ -1,0 +1,1 @@
+//! The HTTP face of a sale: claims and the admin API.

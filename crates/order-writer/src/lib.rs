@@ -1,0 +1,1 @@
+//! Writes what the ledger applied into the database, in batches, once.

@@ -1,0 +1,1 @@
+//! Compares Redis, log and database after a sale, and states every promise.

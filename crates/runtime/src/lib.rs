@@ -1,0 +1,1 @@
+//! What every service does alike: config, logs, health, admin port, ordered shutdown.

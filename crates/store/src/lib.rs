@@ -1,0 +1,1 @@
+//! The database: entities and repositories for Postgres and SQLite.

@@ -1,0 +1,1 @@
+//! The durable log of claims: Kafka, or an embedded SQLite log.

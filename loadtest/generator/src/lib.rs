@@ -1,0 +1,1 @@
+//! An open-model load generator for claims.
