@@ -1,0 +1,3 @@
+//! Tests of the test kit itself, on the real servers.
+
+mod redis;
