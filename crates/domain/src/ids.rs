@@ -319,7 +319,11 @@ impl FromStr for ClaimId {
             attempt: attempt.parse().map_err(|_| bad.clone())?,
         };
         // One claim, one spelling: "+1" and "01" parse as numbers and are refused here.
-        if id.to_string() == text { Ok(id) } else { Err(bad) }
+        if id.to_string() == text {
+            Ok(id)
+        } else {
+            Err(bad)
+        }
     }
 }
 
@@ -332,17 +336,42 @@ mod tests {
         for good in ["a", "0", "drop-1", &"x".repeat(63)] {
             assert!(SaleId::new(good).is_ok(), "{good}");
         }
-        for bad in ["", "-a", "A", "a_b", "a b", "a/b", "ä", "a\0", &"x".repeat(64)] {
+        for bad in [
+            "",
+            "-a",
+            "A",
+            "a_b",
+            "a b",
+            "a/b",
+            "ä",
+            "a\0",
+            &"x".repeat(64),
+        ] {
             assert!(SaleId::new(bad).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn user_ids_are_kept_byte_for_byte_and_bounded() {
-        for good in ["u", "Alice", "alice@example.com", "사용자", &"x".repeat(255)] {
+        for good in [
+            "u",
+            "Alice",
+            "alice@example.com",
+            "사용자",
+            &"x".repeat(255),
+        ] {
             assert_eq!(UserId::new(good).unwrap().as_str(), good);
         }
-        for bad in ["", " a", "a ", "a\nb", "a\0", "a\u{7f}", &"x".repeat(256), &"é".repeat(128)] {
+        for bad in [
+            "",
+            " a",
+            "a ",
+            "a\nb",
+            "a\0",
+            "a\u{7f}",
+            &"x".repeat(256),
+            &"é".repeat(128),
+        ] {
             assert!(UserId::new(bad).is_err(), "{bad:?}");
         }
         assert_ne!(UserId::new("alice").unwrap(), UserId::new("Alice").unwrap());
