@@ -14,10 +14,12 @@
 pub mod child;
 pub mod http;
 pub mod ports;
+pub mod proxy;
 pub mod redis;
 pub mod resp;
 pub mod tools;
 pub mod wait;
 
+pub use proxy::Proxy;
 pub use redis::{AppendOnly, Redis, RedisOptions};
 pub use resp::{RespConnection, Value};

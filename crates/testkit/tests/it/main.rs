@@ -1,3 +1,4 @@
 //! Tests of the test kit itself, on the real servers.
 
+mod proxy;
 mod redis;
