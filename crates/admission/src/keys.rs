@@ -1,0 +1,134 @@
+//! The names of a sale's keys.
+
+use dropgate_domain::{Generation, LogId, SaleId};
+use sha2::{Digest as _, Sha256};
+use std::fmt;
+use std::sync::Arc;
+
+/// One generation of one sale, and the keys that hold it.
+///
+/// All keys of a sale share the hash tag `{sale}`, so a script touches one slot of a cluster. All
+/// but `current` carry `L:g`: the identity of the log and the number of the generation. So a
+/// half-built state is never seen, a write of an ended generation lands where nobody looks, and
+/// the state of another log is never taken for ours.
+///
+/// Cheap to clone; made once per generation.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Scope {
+    sale: SaleId,
+    log: LogId,
+    generation: Generation,
+    keys: Arc<Keys>,
+}
+
+/// The names of a scope's keys.
+#[derive(PartialEq, Eq)]
+pub(crate) struct Keys {
+    /// `L:g`.
+    pub tag: String,
+    /// String: the `L:g` that is current.
+    pub current: String,
+    /// Hash: the sale's counters and clock.
+    pub state: String,
+    /// Hash: user to what they won. The sale's winners set.
+    pub claims: String,
+    /// Stream: what the log's readers have not applied yet.
+    pub outbox: String,
+}
+
+impl Scope {
+    /// The keys of this generation of this sale in this log.
+    #[must_use]
+    pub fn new(sale: SaleId, log: LogId, generation: Generation) -> Self {
+        let tag = format!("{}:{generation}", short(log));
+        let own = |name| format!("dropgate:{{{sale}}}:{tag}:{name}");
+        let keys = Keys {
+            current: current_key(&sale),
+            state: own("state"),
+            claims: own("claims"),
+            outbox: own("outbox"),
+            tag,
+        };
+        Self {
+            sale,
+            log,
+            generation,
+            keys: Arc::new(keys),
+        }
+    }
+
+    /// The sale.
+    #[must_use]
+    pub fn sale(&self) -> &SaleId {
+        &self.sale
+    }
+
+    /// The log whose events the generation's state follows.
+    #[must_use]
+    pub fn log(&self) -> LogId {
+        self.log
+    }
+
+    /// The generation.
+    #[must_use]
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// `L:g`, the value of the sale's `current` key while this generation is current.
+    #[must_use]
+    pub fn tag(&self) -> &str {
+        &self.keys.tag
+    }
+
+    pub(crate) fn keys(&self) -> &Keys {
+        &self.keys
+    }
+}
+
+impl fmt::Debug for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Scope({} {})", self.sale, self.keys.tag)
+    }
+}
+
+/// The key that names a sale's current generation.
+pub(crate) fn current_key(sale: &SaleId) -> String {
+    format!("dropgate:{{{sale}}}:current")
+}
+
+/// The first 12 hexadecimal digits of the SHA-256 of a log's identity: short, of one length
+/// whatever the back end's identities look like, and 48 bits of it tell logs apart.
+fn short(log: LogId) -> String {
+    let digest = Sha256::digest(log.0);
+    let mut text = hex::encode(digest);
+    text.truncate(12);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_share_the_sales_hash_tag_and_carry_log_and_generation() {
+        let sale = SaleId::new("drop-1").unwrap();
+        let scope = Scope::new(sale, LogId([7; 16]), Generation(3));
+        let tag = scope.tag().to_owned();
+        assert!(tag.ends_with(":3") && tag.len() == 14, "{tag}");
+        let keys = scope.keys();
+        assert_eq!(keys.current, "dropgate:{drop-1}:current");
+        assert_eq!(keys.state, format!("dropgate:{{drop-1}}:{tag}:state"));
+        assert_eq!(keys.claims, format!("dropgate:{{drop-1}}:{tag}:claims"));
+        assert_eq!(keys.outbox, format!("dropgate:{{drop-1}}:{tag}:outbox"));
+    }
+
+    #[test]
+    fn another_log_has_other_keys() {
+        let sale = SaleId::new("a").unwrap();
+        let one = Scope::new(sale.clone(), LogId([1; 16]), Generation(1));
+        let two = Scope::new(sale, LogId([2; 16]), Generation(1));
+        assert_ne!(one.keys().state, two.keys().state);
+        assert_eq!(one.keys().current, two.keys().current);
+    }
+}
