@@ -64,6 +64,22 @@ impl Child {
         log: &Path,
         user: RunAs,
     ) -> Result<Self> {
+        Self::start_with(name, program, args, envs, log, user, Signal::SIGKILL)
+    }
+
+    /// Like [`Child::start`], with the signal that the kernel sends it when this process is gone.
+    ///
+    /// # Errors
+    /// When the program or `setpriv` is not there, or cannot be started.
+    pub fn start_with(
+        name: &str,
+        program: &Path,
+        args: &[String],
+        envs: &[(String, String)],
+        log: &Path,
+        user: RunAs,
+        orphaned: Signal,
+    ) -> Result<Self> {
         let mut command = Command::new(tools::find("setpriv", &[])?);
         if let Some(unprivileged) = unprivileged(user)? {
             command.args([
@@ -75,7 +91,11 @@ impl Child {
         let out = File::options().create(true).append(true).open(log);
         let out = out.with_context(|| format!("opening {}", log.display()))?;
         command
-            .args(["--pdeathsig", "KILL", "--"])
+            .args([
+                "--pdeathsig",
+                orphaned.as_str().trim_start_matches("SIG"),
+                "--",
+            ])
             .arg(program)
             .args(args)
             .envs(envs.iter().map(|(k, v)| (k, v)))

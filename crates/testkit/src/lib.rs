@@ -13,13 +13,18 @@
 
 pub mod child;
 pub mod http;
+pub mod kafka;
 pub mod ports;
+pub mod postgres;
 pub mod proxy;
 pub mod redis;
 pub mod resp;
+pub mod shared;
 pub mod tools;
 pub mod wait;
 
+pub use kafka::{Kafka, KafkaOptions};
+pub use postgres::{Database, Postgres, PostgresOptions};
 pub use proxy::Proxy;
 pub use redis::{AppendOnly, Redis, RedisOptions};
 pub use resp::{RespConnection, Value};

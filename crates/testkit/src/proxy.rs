@@ -330,11 +330,13 @@ async fn pump((from, to, mut modes, born): Ends, replies: bool, count: &AtomicU6
             if replies && mode.flow == Flow::SwallowReplies {
                 break;
             }
-            match to.try_write(rest) {
-                Ok(written) => {
-                    count.fetch_add(written as u64, Ordering::SeqCst);
-                    rest = &rest[written..];
-                }
+            // Counted first: who has an answer in hand must find its bytes counted.
+            count.fetch_add(rest.len() as u64, Ordering::SeqCst);
+            let result = to.try_write(rest);
+            let written = *result.as_ref().unwrap_or(&0);
+            count.fetch_sub((rest.len() - written) as u64, Ordering::SeqCst);
+            match result {
+                Ok(written) => rest = &rest[written..],
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                     tokio::select! {
                         biased;
