@@ -16,6 +16,7 @@ pub mod http;
 pub mod kafka;
 pub mod ports;
 pub mod postgres;
+pub mod process;
 pub mod proxy;
 pub mod redis;
 pub mod resp;
@@ -25,6 +26,7 @@ pub mod wait;
 
 pub use kafka::{Kafka, KafkaOptions};
 pub use postgres::{Database, Postgres, PostgresOptions};
+pub use process::{Process, ProcessOptions, Ready};
 pub use proxy::Proxy;
 pub use redis::{AppendOnly, Redis, RedisOptions};
 pub use resp::{RespConnection, Value};

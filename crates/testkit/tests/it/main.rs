@@ -1,6 +1,8 @@
 //! Tests of the test kit itself, on the real servers.
 
 mod kafka;
+mod ownership;
 mod postgres;
+mod process;
 mod proxy;
 mod redis;
