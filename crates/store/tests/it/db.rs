@@ -1,23 +1,30 @@
 //! The databases that the suite runs against, each test in one of its own.
 
 use dropgate_store::{Store, StoreConfig};
-use std::sync::atomic::{AtomicU32, Ordering};
+use dropgate_testkit::{Database, Postgres};
 use tempfile::TempDir;
+
+/// What goes with the database.
+#[expect(dead_code, reason = "held for its end")]
+pub enum Keep {
+    Folder(TempDir),
+    Database(Database),
+}
 
 pub struct Db {
     pub store: Store,
     pub config: StoreConfig,
-    _folder: Option<TempDir>,
+    _keep: Keep,
 }
 
 impl Db {
-    async fn open(config: StoreConfig, folder: Option<TempDir>) -> Self {
+    pub async fn open(config: StoreConfig, keep: Keep) -> Self {
         let store = Store::connect(&config).await.expect("the database opens");
         store.migrate().await.expect("the schema is applied");
         Self {
             store,
             config,
-            _folder: folder,
+            _keep: keep,
         }
     }
 }
@@ -30,29 +37,17 @@ pub fn sqlite_config() -> (StoreConfig, TempDir) {
 
 pub async fn sqlite() -> Db {
     let (config, folder) = sqlite_config();
-    Db::open(config, Some(folder)).await
+    Db::open(config, Keep::Folder(folder)).await
 }
 
-pub async fn postgres_config() -> StoreConfig {
-    use sea_orm::{ConnectionTrait, Database};
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let server = "postgres://postgres:secret@127.0.0.1:21543";
-    let name = format!(
-        "t{}_{}",
-        std::process::id(),
-        NEXT.fetch_add(1, Ordering::Relaxed)
-    );
-    let admin = Database::connect(format!("{server}/postgres"))
-        .await
-        .unwrap();
-    admin
-        .execute_unprepared(&format!("CREATE DATABASE {name}"))
-        .await
-        .unwrap();
-    admin.close().await.unwrap();
-    StoreConfig::with_url(format!("{server}/{name}"))
+/// A fresh database in the Postgres that the ordinary tests share.
+pub async fn postgres_database() -> Database {
+    let made = tokio::task::spawn_blocking(Postgres::shared_database).await;
+    made.expect("no panic").expect("a database in Postgres")
 }
 
 pub async fn postgres() -> Db {
-    Db::open(postgres_config().await, None).await
+    let database = postgres_database().await;
+    let config = StoreConfig::with_url(database.url());
+    Db::open(config, Keep::Database(database)).await
 }

@@ -24,7 +24,8 @@ async fn many_migrators_at_once_apply_it_once_in_sqlite() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_migrators_at_once_apply_it_once_in_postgres() {
-    many_migrators_at_once(db::postgres_config().await).await;
+    let database = db::postgres_database().await;
+    many_migrators_at_once(StoreConfig::with_url(database.url())).await;
 }
 
 #[tokio::test]
