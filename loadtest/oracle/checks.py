@@ -252,13 +252,18 @@ def check_redis_state(check, log, redis):
     state = redis.state
     # A generation takes the next fresh unit, and nothing frees one yet: a gap would be a unit
     # that Redis gave away and that nobody owns.
-    expected = {"stock": fold.definition.stock, "seq": fold.seq, "next": fold.wins + 1,
-                "window": fold.window}
+    sold = fold.definition
+    expected = {"stock": sold.stock, "limit": sold.per_user_limit, "opens": sold.opens_ms,
+                "closes": sold.closes_ms, "window": fold.window, "seq": fold.seq,
+                "next": fold.wins + 1, "st": "open" if fold.closed_ms is None else "closed"}
     for name, value in expected.items():
         if state.get(name) != str(value).encode():
             check.found(f"redis_{name}_differs", f"{state.get(name)!r}, by the log {value}")
-    if state.get("head") not in (fold.chain, fold.chain.hex().encode()):
+    if state.get("head") != fold.chain:
         check.found("redis_head_differs", f"{state.get('head')!r}, by the log {fold.chain.hex()}")
+    time_ms = state.get("time", b"")
+    if not time_ms.isdigit() or int(time_ms) < fold.time_ms:
+        check.found("redis_time_behind", f"{time_ms!r}, by the log {fold.time_ms}")
 
 
 class Client:

@@ -128,7 +128,8 @@ def named_elsewhere(path, sale, home):
 # --- what clients were told
 
 class Told(NamedTuple):
-    """One answer. `order` sorts the answers of one client by time, then by place in the file."""
+    """One answer. `status` of a refusal is its code. `order` sorts one client's answers by time,
+    then by place in the file."""
     user: str
     key: str
     status: str
@@ -145,7 +146,10 @@ def read_told(path, sale):
             if found["sale"] != sale:
                 continue
             done = found.get("done_ms")
-            told = Told(found["user"], found.get("key") or "", found["status"],
+            status = found["status"]
+            if status == "refused":
+                status = found.get("code") or status
+            told = Told(found["user"], found.get("key") or "", status,
                         found.get("http") or 0, found.get("claim"), found.get("unit"),
                         (0 if done is None else done, number))
         except KeyError as error:
@@ -199,9 +203,9 @@ class Redis:
         user = unquote(parts.username or "")
         password = unquote(parts.password or "") or os.environ.get("ORACLE_REDIS_PASSWORD", "")
         try:
-            self.socket = socket.create_connection(
-                (parts.hostname or "127.0.0.1", parts.port or 6379), IO_SECONDS_MAX)
-            self.reader = self.socket.makefile("rb")
+            with socket.create_connection(
+                    (parts.hostname or "127.0.0.1", parts.port or 6379), IO_SECONDS_MAX) as opened:
+                self.stream = opened.makefile("rwb")   # holds the connection open
         except OSError as error:
             raise CannotRead(f"{self.where}: {error}") from None
         if password:
@@ -214,13 +218,14 @@ class Redis:
         raw = [word if isinstance(word, bytes) else str(word).encode() for word in words]
         request = b"*%d\r\n" % len(raw) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in raw)
         try:
-            self.socket.sendall(request)
+            self.stream.write(request)
+            self.stream.flush()
             return self._reply(words[0])
         except (OSError, ValueError) as error:
             raise CannotRead(f"{self.where}: {words[0]}: {error}") from None
 
     def _reply(self, command):
-        line = self.reader.readline()
+        line = self.stream.readline()
         if not line.endswith(b"\r\n"):
             raise OSError("the connection ended")
         kind, rest = line[:1], line[1:-2]
@@ -231,7 +236,7 @@ class Redis:
         if kind == b"$":
             if int(rest) < 0:
                 return None
-            body = self.reader.read(int(rest) + 2)
+            body = self.stream.read(int(rest) + 2)
             if len(body) != int(rest) + 2:
                 raise OSError("the connection ended")
             return body[:-2]
@@ -342,15 +347,17 @@ def read_sqlite(path, sale):
     except (OSError, sqlite3.Error) as error:
         raise CannotRead(f"{path}: {error}") from None
     row = row_of(SALE_COLUMNS, found) if found else None
-    return SqlSale(row, sqlite_rows(path, orders))
+    return SqlSale(row, sqlite_rows(path, db, orders))
 
 
-def sqlite_rows(path, orders):
+def sqlite_rows(path, db, orders):
     try:
         for values in orders:
             yield row_of(ORDER_COLUMNS, values)
     except sqlite3.Error as error:
         raise CannotRead(f"{path}: {error}") from None
+    finally:
+        db.close()
 
 
 def read_postgres(url, sale):
@@ -392,10 +399,11 @@ def read_postgres(url, sale):
 
 def rows(psql):
     """The rows of COPY's text format. Ends with an error when psql did."""
-    for line in psql.stdout:
-        yield [unescape(field) for field in line.rstrip("\n").split("\t")]
-    error = psql.stderr.read().strip()
-    if psql.wait() != 0:
+    with psql:
+        for line in psql.stdout:
+            yield [unescape(field) for field in line.rstrip("\n").split("\t")]
+        error = psql.stderr.read().strip()
+    if psql.returncode != 0:
         raise CannotRead(f"psql: {error.splitlines()[0] if error else 'failed'}")
 
 

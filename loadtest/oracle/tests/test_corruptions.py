@@ -155,6 +155,12 @@ class Corruptions(unittest.TestCase):
             self.world.say("user-2", "another", status, 409)
             self.found(f"told_{status}_owns_win")
 
+    def test_a_refusal_is_known_by_its_code(self):
+        self.world.say("user-2", "k", "refused", 403)
+        self.holds()
+        self.world.told[-1]["code"] = "closed"
+        self.found("told_closed_owns_win")
+
     def test_a_winner_told_sold_out_first(self):
         self.world.say("user-2", "k", "sold_out", 409)
         self.world.told[-1]["done_ms"] = -1
@@ -233,7 +239,7 @@ class Corruptions(unittest.TestCase):
 
     def test_other_refusals_are_final(self):
         self.world.say("u1", "k", "not_open", 403)
-        self.world.say("u2", "k", "unauthorized", 401)
+        self.world.say("u2", "k", "refused", 401)
         self.holds()
 
     def test_a_winner_who_never_asked(self):
@@ -299,6 +305,11 @@ class Corruptions(unittest.TestCase):
         for name, value, kind in (("seq", b"5", "redis_seq_differs"),
                                   ("stock", b"7", "redis_stock_differs"),
                                   ("window", b"51", "redis_window_differs"),
+                                  ("limit", b"2", "redis_limit_differs"),
+                                  ("opens", b"1", "redis_opens_differs"),
+                                  ("closes", b"1", "redis_closes_differs"),
+                                  ("st", b"closed", "redis_st_differs"),
+                                  ("time", b"0", "redis_time_behind"),
                                   ("head", b"h" * 20, "redis_head_differs")):
             self.world = w.World()
             self.world.redis["state"][name] = value

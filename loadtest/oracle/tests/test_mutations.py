@@ -143,7 +143,8 @@ def swap_the_users_of_two_claims(world, rng):
 def change_the_state(world, rng):
     state = world.redis["state"]
     name = rng.choice(sorted(state))
-    state[name] = rng.choice([b"", changed(state[name], rng)])
+    # A clock that is ahead of the last event is right: time goes on.
+    state[name] = rng.choice([b"", b"x" if name == "time" else changed(state[name], rng)])
 
 
 def change_the_current_generation(world, rng):

@@ -162,7 +162,10 @@ class World:
         """Redis and the database, as they must be by the wins."""
         self.redis = {"current": f"{L}:{self.generation}", "claims": {}, "state": {
             "stock": str(self.stock).encode(), "next": str(len(self.wins) + 1).encode(),
-            "seq": str(self.seq).encode(), "head": self.chain, "window": str(WINDOW).encode()}}
+            "seq": str(self.seq).encode(), "head": self.chain, "window": str(WINDOW).encode(),
+            "limit": str(self.limit).encode(), "opens": b"0", "closes": b"0",
+            "st": b"open" if self.closed_ms is None else b"closed",
+            "time": str(self.time_ms).encode()}}
         for win in self.wins:
             self.redis["claims"].setdefault(win["user_id"], []).append(
                 [win["seq"], win["unit"], win["attempt"], win["idem_key"]])
