@@ -117,6 +117,16 @@ pub fn decode_sale_created(bytes: &[u8]) -> Result<SaleCreated, Unknown> {
     })
 }
 
+/// The sale that a record names, if its bytes are protobuf at all: enough to stop the one sale
+/// whose record cannot be read, and not its neighbours. That field 3 is the sale's id holds for
+/// every version.
+#[must_use]
+pub fn peek_sale(bytes: &[u8]) -> Option<SaleId> {
+    let bytes = bytes.get(..bytes.len().min(RECORD_BYTES_MAX))?;
+    let event = wire::Event::decode(bytes).ok()?;
+    SaleId::new(&event.sale).ok()
+}
+
 fn decode<M: Message + Default>(
     bytes: &[u8],
     fields: &[strict::Field],

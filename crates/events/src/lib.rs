@@ -12,7 +12,7 @@ mod decode;
 mod encode;
 mod strict;
 
-pub use decode::{Unknown, decode_event, decode_sale_created};
+pub use decode::{Unknown, decode_event, decode_sale_created, peek_sale};
 pub use encode::{closed_prefix, digest, encode_event, encode_sale_created, won_prefix};
 
 /// The version of the event format that this release writes.

@@ -1,0 +1,327 @@
+//! The engine: everything that runs for a gateway's sales, started and stopped as one.
+
+use crate::config::EngineConfig;
+use crate::fold::{Fold, FoldError};
+use crate::follow::{Followed, ask_freshness, follow};
+use crate::handle::{SaleHandle, Served};
+use crate::metrics::Metrics;
+use crate::open::AdminError;
+use crate::publish::Publisher;
+use crate::session::Session;
+use crate::tip::watch_tip;
+use dropgate_admission::{Admission, Operator, RedisConfig};
+use dropgate_domain::{Body, Event, Halted, SaleId};
+use dropgate_events::encode_event;
+use dropgate_stream::Log;
+use parking_lot::{Mutex, RwLock};
+use prometheus_client::registry::Registry;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// How often Redis is asked whether its settings are fit for a sale.
+const POLICY_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Why an engine could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The log cannot be read.
+    #[error("the log cannot be read: {0}")]
+    Log(#[from] FoldError),
+}
+
+/// What all parts of an engine share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub config: EngineConfig,
+    pub log: Log,
+    pub admission: Admission,
+    pub followed: Arc<Followed>,
+    pub publisher: Publisher,
+    pub metrics: Metrics,
+    operator: Option<Operator>,
+    /// Who this is, in halts: for people.
+    instance: String,
+    served: RwLock<HashMap<SaleId, Arc<Served>>>,
+    /// Why Redis is not fit, as it said last; `None` before it said anything.
+    policy: RwLock<Option<Vec<String>>>,
+    warned: Mutex<HashSet<(SaleId, String)>>,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+/// Follows the log, publishes, watches the tips, and opens sales. Clones are the same engine.
+#[derive(Debug, Clone)]
+pub struct Engine {
+    shared: Arc<Shared>,
+}
+
+impl Engine {
+    /// Starts the engine: reads the index, then follows in tasks of its own until
+    /// [`Engine::shutdown`]. `operator` are the credentials that may open a sale, if this
+    /// process has them; `instance` names it in halts.
+    ///
+    /// # Errors
+    /// The log does not answer, or is not one that can be folded. Redis may come later.
+    pub async fn start(
+        config: EngineConfig,
+        instance: String,
+        log: Log,
+        admission: Admission,
+        operator: Option<RedisConfig>,
+        registry: &mut Registry,
+    ) -> Result<Self, StartError> {
+        let fold = Fold::open(&log).await?;
+        let metrics = Metrics::register(registry);
+        let followed = Arc::new(Followed::new(&fold));
+        let publisher = Publisher::new(log.clone(), config.publish_in_flight_max, metrics.clone());
+        let shared = Arc::new(Shared {
+            log,
+            admission,
+            followed,
+            publisher,
+            metrics,
+            operator: operator.map(Operator::new),
+            instance,
+            served: RwLock::default(),
+            policy: RwLock::new(None),
+            warned: Mutex::default(),
+            stop: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+            config,
+        });
+        let engine = Self { shared };
+        engine.spawn(fold);
+        Ok(engine)
+    }
+
+    fn spawn(&self, fold: Fold) {
+        let shared = &self.shared;
+        let stop = || shared.stop.clone();
+        let followed = || Arc::clone(&shared.followed);
+        let tasks = &shared.tasks;
+        tasks.spawn(follow(fold, followed(), shared.metrics.clone(), stop()));
+        let interval = shared.config.freshness_interval;
+        tasks.spawn(ask_freshness(
+            shared.log.clone(),
+            followed(),
+            interval,
+            stop(),
+        ));
+        tasks.spawn(watch_sales(Arc::clone(shared), stop()));
+        tasks.spawn(watch_policy(Arc::clone(shared), stop()));
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// A sale of the index.
+    #[must_use]
+    pub fn sale(&self, id: &SaleId) -> Option<SaleHandle> {
+        let served = self.shared.served(id)?;
+        Some(SaleHandle {
+            shared: Arc::clone(&self.shared),
+            served,
+        })
+    }
+
+    /// All sales of the index, by id.
+    #[must_use]
+    pub fn sales(&self) -> Vec<SaleHandle> {
+        let mut ids: Vec<SaleId> = self.shared.followed.sales.read().keys().cloned().collect();
+        ids.sort();
+        ids.iter().filter_map(|id| self.sale(id)).collect()
+    }
+
+    /// What the engine counts.
+    #[must_use]
+    pub fn metrics(&self) -> &Metrics {
+        &self.shared.metrics
+    }
+
+    /// Every reason why claims should not be sent here now. Does no I/O.
+    ///
+    /// # Errors
+    /// The reasons.
+    pub fn ready(&self) -> Result<(), Vec<String>> {
+        let shared = &self.shared;
+        let mut reasons = Vec::new();
+        if let Some(why) = shared.followed.ended.read().as_ref() {
+            reasons.push(format!("the log can no longer be followed: {why}"));
+        } else {
+            if let Some(why) = shared.followed.trouble.read().as_ref() {
+                reasons.push(format!("the log cannot be read: {why}"));
+            }
+            match shared.followed.fresh.age_max() {
+                Some(age) if age <= shared.config.fresh_for => {}
+                Some(age) => reasons.push(format!(
+                    "the log was last read to its end {:.1} s ago",
+                    age.as_secs_f64()
+                )),
+                None => reasons.push("the log has not been read to its end yet".to_owned()),
+            }
+        }
+        if let Some(why) = shared.publisher.trouble() {
+            reasons.push(format!("events cannot be published: {why}"));
+        }
+        match shared.policy.read().as_ref() {
+            None => reasons.push("redis has not answered yet".to_owned()),
+            Some(problems) => reasons.extend(problems.iter().cloned()),
+        }
+        if reasons.is_empty() {
+            Ok(())
+        } else {
+            Err(reasons)
+        }
+    }
+
+    /// Stops following and waits for the publications in flight. Bounded by the caller's
+    /// deadline: cancel safe, what is left then is in the outbox.
+    pub async fn shutdown(&self) {
+        self.shared.publisher.drain().await;
+        self.shared.stop.cancel();
+        self.shared.tasks.close();
+        self.shared.tasks.wait().await;
+        if let Some(operator) = &self.shared.operator {
+            operator.shutdown().await;
+        }
+    }
+}
+
+impl Shared {
+    pub fn served(&self, id: &SaleId) -> Option<Arc<Served>> {
+        if let Some(served) = self.served.read().get(id) {
+            return Some(Arc::clone(served));
+        }
+        let sale = self.followed.sale(id)?;
+        let mut all = self.served.write();
+        let served = all
+            .entry(id.clone())
+            .or_insert_with(|| Arc::new(Served::new(sale)));
+        Some(Arc::clone(served))
+    }
+
+    pub fn operator(&self) -> Result<&Operator, AdminError> {
+        self.operator
+            .as_ref()
+            .ok_or(AdminError::OperatorCredentialsMissing)
+    }
+
+    pub fn random(&self) -> Result<[u8; 16], AdminError> {
+        let mut bytes = [0; 16];
+        match getrandom::fill(&mut bytes) {
+            Ok(()) => Ok(bytes),
+            Err(error) => Err(AdminError::Unavailable(format!("no randomness: {error}"))),
+        }
+    }
+
+    /// Stops the sale here at once, and everywhere by a record in the log. Voids nothing.
+    pub fn halt(&self, served: &Served, session: &Arc<Session>, reason: &str) {
+        if !session.halted.swap(true, Ordering::AcqRel) {
+            tracing::error!(sale = %served.sale.id(), reason, "sale halted");
+        }
+        self.send_halt(served, session, reason);
+    }
+
+    /// Appends the halt, unless it is in the log or on its way.
+    pub fn send_halt(&self, served: &Served, session: &Arc<Session>, reason: &str) {
+        if session.halt_sent.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let event = Event {
+            sale: served.sale.id().clone(),
+            generation: session.generation(),
+            body: Body::Halted(Halted {
+                reason: reason.to_owned(),
+                by: self.instance.clone(),
+            }),
+        };
+        let (log, lane, session) = (self.log.clone(), served.lane(), Arc::clone(session));
+        let halts = self.metrics.halts.clone();
+        self.tasks.spawn(async move {
+            match log.append(lane, encode_event(&event)).await {
+                Ok(_) => {
+                    halts.inc();
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the halt could not be written; the next tip tries again");
+                    session.halt_sent.store(false, Ordering::Release);
+                }
+            }
+        });
+    }
+
+    /// Warns of what would otherwise be said at every call.
+    pub fn warn_once(&self, sale: &SaleId, what: &str) {
+        /// Distinct warnings remembered; beyond that all are forgotten and said again.
+        const WARNINGS_MAX: usize = 1000;
+        let mut warned = self.warned.lock();
+        if warned.len() >= WARNINGS_MAX {
+            warned.clear();
+        }
+        if warned.insert((sale.clone(), what.to_owned())) {
+            tracing::warn!(%sale, what, "unexpected");
+        }
+    }
+}
+
+/// Starts the watching of each sale's tip as sales appear.
+async fn watch_sales(shared: Arc<Shared>, stop: CancellationToken) {
+    let mut changes = shared.followed.changes.subscribe();
+    let mut watched: HashSet<SaleId> = HashSet::new();
+    let mut gauge = tokio::time::interval(shared.config.tip_interval);
+    loop {
+        let ids: Vec<SaleId> = shared.followed.sales.read().keys().cloned().collect();
+        for id in ids {
+            let Some(served) = shared.served(&id).filter(|_| !watched.contains(&id)) else {
+                continue;
+            };
+            // A sale that has not been opened, or is over, has no tip worth asking for.
+            if served.session(&shared).is_some() {
+                let task = watch_tip(Arc::clone(&shared), served, stop.clone());
+                shared.tasks.spawn(task);
+                watched.insert(id);
+            }
+        }
+        tokio::select! {
+            changed = changes.changed() => if changed.is_err() { return },
+            _ = gauge.tick() => shared.gauge_backlog(),
+            () = stop.cancelled() => return,
+        }
+    }
+}
+
+impl Shared {
+    fn gauge_backlog(&self) {
+        let all = self.served.read();
+        let sessions = all.values().filter_map(|served| served.session(self));
+        let backlog: u64 = sessions.map(|s| s.backlog.load(Ordering::Acquire)).sum();
+        self.metrics
+            .backlog
+            .set(i64::try_from(backlog).unwrap_or(i64::MAX));
+    }
+}
+
+/// Asks Redis now and then whether its settings are fit for a sale.
+async fn watch_policy(shared: Arc<Shared>, stop: CancellationToken) {
+    loop {
+        let problems = match shared.admission.policy().await {
+            Ok(facts) => facts.problems(),
+            Err(error) => vec![format!("redis: {error}")],
+        };
+        let pause = if problems.is_empty() {
+            POLICY_INTERVAL
+        } else {
+            POLICY_INTERVAL / 5
+        };
+        *shared.policy.write() = Some(problems);
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = stop.cancelled() => return,
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! The gateway's follower: reads the log's tail into the ledgers, and asks the log how far it is.
+
+use crate::fold::{Fold, FoldError, Judged};
+use crate::fresh::Freshness;
+use crate::metrics::Metrics;
+use crate::sale::Sale;
+use dropgate_domain::{Fed, Incarnation, LogId, Nonce, SaleId, What};
+use dropgate_stream::{Lane, Log};
+use parking_lot::RwLock;
+use rand::RngExt;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// How long a step waits for a record before it looks whether it is to end.
+const STEP_WAIT: Duration = Duration::from_millis(500);
+/// The pause after a transient error, doubled from the first to the second.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+
+/// What the follower shares with all who ask.
+#[derive(Debug)]
+pub(crate) struct Followed {
+    pub log_id: LogId,
+    pub sales: RwLock<HashMap<SaleId, Arc<Sale>>>,
+    pub fresh: Freshness,
+    /// Grows with every step that changed something: for those who wait for a sale to be
+    /// created or started.
+    pub changes: watch::Sender<u64>,
+    /// The nonce of the generation whose beginning was read last.
+    pub newest_nonce: RwLock<Option<Nonce>>,
+    /// Why nothing is followed any more, once that is so.
+    pub ended: RwLock<Option<String>>,
+    /// Why nothing could be read lately; `None` when the last step went well.
+    pub trouble: RwLock<Option<String>>,
+}
+
+impl Followed {
+    pub fn new(fold: &Fold) -> Self {
+        let followed = Self {
+            log_id: fold.log_id(),
+            sales: RwLock::default(),
+            fresh: Freshness::default(),
+            changes: watch::Sender::new(0),
+            newest_nonce: RwLock::new(None),
+            ended: RwLock::new(None),
+            trouble: RwLock::new(None),
+        };
+        let sales = fold
+            .sales()
+            .map(|sale| (sale.id().clone(), Arc::clone(sale)));
+        followed.sales.write().extend(sales);
+        followed.positions(fold);
+        followed
+    }
+
+    pub fn sale(&self, id: &SaleId) -> Option<Arc<Sale>> {
+        self.sales.read().get(id).cloned()
+    }
+
+    fn positions(&self, fold: &Fold) {
+        for (partition, next) in fold.positions() {
+            self.fresh.read_to(*partition, *next);
+        }
+    }
+
+    fn end(&self, why: &str) {
+        tracing::error!(reason = why, "the log can no longer be followed");
+        self.ended.write().get_or_insert_with(|| why.to_owned());
+        self.changes.send_modify(|n| *n += 1);
+    }
+}
+
+/// Reads until cancelled, or until the log turns out not to be the log.
+pub(crate) async fn follow(
+    mut fold: Fold,
+    followed: Arc<Followed>,
+    metrics: Metrics,
+    stop: CancellationToken,
+) {
+    let mut pause = PAUSE.0;
+    while !stop.is_cancelled() {
+        match fold.step(STEP_WAIT).await {
+            Ok(step) => {
+                pause = PAUSE.0;
+                *followed.trouble.write() = None;
+                for (sale, judged) in &step.judged {
+                    metrics.judged(judged);
+                    report(sale.as_ref(), judged);
+                }
+                for (sale, applied) in &step.applied {
+                    if applied.iter().any(|applied| applied.what == What::Started) {
+                        let nonce = sale.ledger().current().map(Incarnation::nonce);
+                        *followed.newest_nonce.write() = nonce;
+                    }
+                }
+                let changed = !step.judged.is_empty() || !step.created.is_empty();
+                if !step.created.is_empty() {
+                    let mut sales = followed.sales.write();
+                    sales.extend(step.created.into_iter().map(|s| (s.id().clone(), s)));
+                }
+                followed.positions(&fold);
+                if changed {
+                    followed.changes.send_modify(|n| *n += 1);
+                }
+            }
+            Err(error) if error.is_transient() => {
+                tracing::warn!(%error, "the log cannot be read now");
+                *followed.trouble.write() = Some(error.to_string());
+                // Jitter, so that all gateways do not come back at once.
+                let jittered = pause.mul_f64(rand::rng().random_range(0.5..1.0));
+                tokio::select! {
+                    () = tokio::time::sleep(jittered) => {}
+                    () = stop.cancelled() => {}
+                }
+                pause = (pause * 2).min(PAUSE.1);
+            }
+            Err(error) => return followed.end(&error.to_string()),
+        }
+    }
+}
+
+fn report(sale: Option<&SaleId>, judged: &Judged) {
+    let sale = sale.map_or("", SaleId::as_str);
+    match judged {
+        Judged::Fed(Fed::Ended(cause)) => {
+            tracing::error!(sale, %cause, "generation ended: redis lost writes");
+        }
+        Judged::Fed(Fed::Halted) => tracing::warn!(sale, "halt read"),
+        Judged::Fed(Fed::Started(generation)) => {
+            tracing::info!(sale, %generation, "generation started");
+        }
+        Judged::GaveUp(why) => tracing::error!(sale, %why, "sale can no longer be followed"),
+        Judged::Foreign => tracing::debug!(sale, "record of a sale that is not pinned here"),
+        Judged::Fed(_) => {}
+    }
+}
+
+/// Asks the log for its identity and end, at a fixed pace, on a client that does not fetch.
+pub(crate) async fn ask_freshness(
+    log: Log,
+    followed: Arc<Followed>,
+    interval: Duration,
+    stop: CancellationToken,
+) {
+    let mut ticks = tokio::time::interval(interval);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = stop.cancelled() => return,
+        }
+        for partition in followed.fresh.partitions() {
+            let asked = Instant::now();
+            match log.probe(Lane::Claims(partition)).await {
+                Ok(probe) if probe.log_id == followed.log_id => {
+                    followed.fresh.answered(partition, asked, probe.end);
+                }
+                Ok(probe) => {
+                    let (was, is) = (followed.log_id, probe.log_id);
+                    let error = format!("the log was {was} and is now {is}: it was made anew");
+                    return followed.end(&error);
+                }
+                Err(error) if error.is_transient() => {
+                    tracing::debug!(%error, %partition, "the log does not say how far it is");
+                }
+                Err(error) => return followed.end(&FoldError::from(error).to_string()),
+            }
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! The tip: once a second, and when somebody waits for a claim, each sale is compared between
+//! Redis and the log in one call. It finds a Redis that lost writes, and it relays: an event
+//! that a gateway left behind between Redis and the log is published again from the outbox.
+
+use crate::engine::Shared;
+use crate::handle::Served;
+use crate::session::Session;
+use bytes::Bytes;
+use dropgate_admission::{CallError, Closed, Reply, Tip};
+use dropgate_domain::{Body, Phase, Seq, TimeMs};
+use dropgate_events::decode_event;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+
+/// How many events one tip relays at most.
+const RELAY_MAX: usize = 500;
+/// When somebody asks for a tip before its time, the next one comes no sooner than this.
+const ASKED_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// Reads one sale's tip at the configured pace until cancelled.
+pub(crate) async fn watch_tip(shared: Arc<Shared>, served: Arc<Served>, stop: CancellationToken) {
+    let mut ticks = tokio::time::interval(shared.config.tip_interval);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = served.ask_tip.notified() => {}
+            () = stop.cancelled() => return,
+        }
+        if let Some(session) = served.session(&shared) {
+            read_tip(&shared, &served, &session).await;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(ASKED_PAUSE) => {}
+            () = stop.cancelled() => return,
+        }
+    }
+}
+
+async fn read_tip(shared: &Shared, served: &Served, session: &Arc<Session>) {
+    if session.halted.load(Ordering::Acquire) {
+        shared.send_halt(served, session, "seen before, and not in the log yet");
+    }
+    let applied = {
+        let ledger = served.sale.ledger();
+        let current = ledger.generation() == session.generation();
+        if !current || matches!(ledger.phase(), Phase::Ended(_) | Phase::Stopped(_)) {
+            return;
+        }
+        ledger.applied()
+    };
+    let seen = session.seen().max(applied);
+    let asked = Instant::now();
+    let reply = shared
+        .admission
+        .tip(&session.scope, &session.scripts, applied, RELAY_MAX)
+        .await;
+    match reply {
+        Ok(Reply { value, redis_time }) => {
+            if let Some(loss) = lost_writes(served, session, seen, &value) {
+                shared.metrics.disagreements.inc();
+                shared.halt(served, session, &loss);
+                return;
+            }
+            session.agree(asked);
+            session.see(value.seq);
+            session.backlog.store(value.backlog, Ordering::Release);
+            relay(shared, served, session, redis_time, value.outbox);
+            close_when_due(shared, served, session, redis_time).await;
+        }
+        Err(error) => tip_failed(shared, served, session, &error),
+    }
+}
+
+/// What the tip says of writes that Redis no longer has; `None` when it agrees with the log.
+fn lost_writes(served: &Served, session: &Session, seen: Seq, tip: &Tip) -> Option<String> {
+    if tip.seq < seen {
+        return Some(format!(
+            "redis is at seq {}, {seen} was seen before",
+            tip.seq
+        ));
+    }
+    let ledger = served.sale.ledger();
+    if ledger.generation() != session.generation() || tip.seq > ledger.applied() {
+        return None;
+    }
+    match ledger.chain_at(tip.seq) {
+        Some(chain) if chain == tip.head => None,
+        _ => Some(format!(
+            "the chain of redis differs from the log's at seq {}",
+            tip.seq
+        )),
+    }
+}
+
+fn tip_failed(shared: &Shared, served: &Served, session: &Arc<Session>, error: &CallError) {
+    match error {
+        CallError::Behind => {
+            shared.metrics.disagreements.inc();
+            shared.halt(served, session, &error.to_string());
+        }
+        CallError::NoScript | CallError::Missing => {
+            // Before the first agreement the generation may be in the middle of being built.
+            if session.missing_is_a_loss(shared.config.build_grace) {
+                shared.halt(served, session, &error.to_string());
+            }
+        }
+        CallError::Stale => session.disown(),
+        other => {
+            // The last agreement runs out by itself.
+            tracing::debug!(sale = %served.sale.id(), error = %other, "the tip could not be read");
+        }
+    }
+}
+
+/// Publishes again what is old enough and not applied; twice is harmless. Only while the log
+/// answers: a backlog is not made longer by repeating it.
+fn relay(
+    shared: &Shared,
+    served: &Served,
+    session: &Arc<Session>,
+    redis_time: TimeMs,
+    outbox: Vec<(Seq, Bytes)>,
+) {
+    let applied = served.sale.ledger().applied();
+    session.forget_relays(applied);
+    let fresh = shared.followed.fresh.age(served.sale.pin().partition);
+    if fresh.is_none_or(|age| age > shared.config.fresh_for) {
+        return;
+    }
+    let relay_after_ms = u64::try_from(shared.config.relay_after.as_millis()).unwrap_or(u64::MAX);
+    for (seq, event) in outbox {
+        let age_ms = match decode_event(&event).map(|record| record.event.body) {
+            Ok(Body::Won(won)) => redis_time.0.saturating_sub(won.link.time.0),
+            Ok(Body::Closed(link)) => redis_time.0.saturating_sub(link.time.0),
+            _ => {
+                shared.warn_once(served.sale.id(), "the outbox holds what is no event");
+                continue;
+            }
+        };
+        if seq > applied && age_ms >= relay_after_ms && session.may_relay(seq) {
+            shared.metrics.relays.inc();
+            shared.publisher.publish(session, served.lane(), seq, event);
+        }
+    }
+}
+
+/// A sale whose time is over refuses claims by itself; that it is closed belongs in the log too.
+async fn close_when_due(
+    shared: &Shared,
+    served: &Served,
+    session: &Arc<Session>,
+    redis_time: TimeMs,
+) {
+    let due = served
+        .sale
+        .pin()
+        .definition
+        .closes_at
+        .is_some_and(|at| redis_time >= at);
+    if !due || served.sale.phase() != Phase::Open {
+        return;
+    }
+    let applied = served.sale.ledger().applied();
+    let admission = &shared.admission;
+    match admission
+        .close(&session.scope, &session.scripts, applied)
+        .await
+    {
+        Ok(Reply {
+            value: Closed::Now { seq, event },
+            ..
+        }) => {
+            session.see(seq);
+            shared.publisher.publish(session, served.lane(), seq, event);
+        }
+        Ok(_) => {}
+        Err(error) => {
+            tracing::debug!(sale = %served.sale.id(), %error, "the sale could not be closed now");
+        }
+    }
+}
