@@ -1,0 +1,54 @@
+# The commands of this repository. `make help` lists them.
+#
+# Every target installs what it needs and is not there yet (deploy/dev/install.sh), and says so.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench up down
+
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+TOOLS := $(TARGET)/tools/bin
+INSTALL := deploy/dev/install.sh
+# make demo: STACK=full for separate processes on Kafka and Postgres, SPIKE=<users> for that many at
+# once, RATE=<claims a second> instead of a probed one.
+STACK ?= embedded
+export STACK SPIKE RATE
+
+help: ## Lists these commands.
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do \
+	  printf '  make %-8s %s\n' "$$name" "$$text"; done
+
+demo: ## Sells 1,000 units to 100,000 users and checks every promise (STACK=full, SPIKE=, RATE=).
+	$(INSTALL) $(if $(filter full,$(STACK)),full,demo)
+	@[ -x $(TARGET)/release/stack ] || echo 'demo: the first build takes some minutes'
+	cargo build --release --locked --bins -p dropgate -p dropgate-loadtest -p dropgate-testkit \
+	  $(if $(filter full,$(STACK)),-p dropgate-gateway -p dropgate-order-writer -p dropgate-reconciler)
+	$(TARGET)/release/stack demo --stack $(STACK) $(if $(SPIKE),--spike $(SPIKE)) $(if $(RATE),--rate $(RATE))
+
+test: ## Runs all tests on real servers.
+	$(INSTALL) test
+	cargo build --workspace --bins --locked
+	trap '$(TARGET)/debug/stack stop-shared' EXIT; \
+	PATH="$(abspath $(TOOLS)):$$PATH" cargo nextest run --workspace --locked
+	cargo test --workspace --doc --locked --quiet
+	python3 -m unittest discover -s loadtest/oracle
+
+check: ## Checks format, lints, licences, bans and sources.
+	$(INSTALL) check
+	cargo fmt --all -- --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	$(TOOLS)/cargo-deny --log-level error --locked check licenses bans sources
+	@if $(TOOLS)/cargo-deny --log-level error fetch db >/dev/null 2>&1; then \
+	  $(TOOLS)/cargo-deny --log-level error --locked check advisories; \
+	else \
+	  echo 'check: the advisory database cannot be reached from here: advisories were not checked'; \
+	fi
+
+up: ## Starts the full stack for development: Redis, Kafka, Postgres, two gateways, an order-writer.
+	$(INSTALL) full
+	cargo build --locked --bins -p dropgate -p dropgate-gateway -p dropgate-order-writer -p dropgate-testkit
+	$(TARGET)/debug/stack up
+
+down: ## Stops what `make up` started.
+	@if [ -x $(TARGET)/debug/stack ]; then $(TARGET)/debug/stack down; fi
