@@ -269,8 +269,10 @@ def check_redis_state(check, log, redis):
 class Client:
     """What one client was told: with a limit of 1 a user, else a user and a key."""
 
+    __slots__ = ("last", "claim", "denied", "limited")
+
     def __init__(self):
-        self.last = None       # the Told that came last
+        self.last = None       # the answer that came last
         self.claim = None      # the claim it was told
         self.denied = None     # a status that says that there will be no unit
         self.limited = False
@@ -284,7 +286,10 @@ def check_told(report, log, told, in_sql, in_redis, complete):
     for answer in told:
         statuses[answer.status] += 1
         known.add(answer.user)
-        client = clients.setdefault((answer.user, answer.key if limit > 1 else ""), Client())
+        name = (answer.user, answer.key if limit > 1 else "")
+        client = clients.get(name)
+        if client is None:
+            client = clients[name] = Client()
         if client.last is None or client.last.order < answer.order:
             client.last = answer
         if answer.status in WON:

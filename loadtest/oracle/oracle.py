@@ -5,6 +5,7 @@ Exit code 0: all hold. 1: a promise is broken. 2: an input cannot be read.
 """
 
 import argparse
+import gc
 import json
 import sys
 
@@ -97,4 +98,5 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
+    gc.disable()   # no cycles are made here, and it would walk a million wins again and again
     sys.exit(main())
