@@ -26,11 +26,16 @@ impl Ops {
 
     /// The three routes, for a service that has a port of its own for operators.
     pub fn configure(&self, config: &mut web::ServiceConfig) {
+        self.configure_probes(config);
+        config.route("/metrics", web::get().to(metrics));
+    }
+
+    /// `/livez` and `/readyz` alone, for a port that load balancers probe as well.
+    pub fn configure_probes(&self, config: &mut web::ServiceConfig) {
         config
             .app_data(web::Data::new(self.clone()))
             .route("/livez", web::get().to(livez))
-            .route("/readyz", web::get().to(readyz))
-            .route("/metrics", web::get().to(metrics));
+            .route("/readyz", web::get().to(readyz));
     }
 
     /// A server with these routes and nothing else, on one worker.
