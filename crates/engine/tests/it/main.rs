@@ -1,0 +1,8 @@
+//! The engine on a real Redis and a real log.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod faults;
+mod records;
+mod selling;
+mod world;
