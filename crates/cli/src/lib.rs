@@ -1,1 +1,0 @@
-//! The operators' command: serve, sale, reconcile, token, log.

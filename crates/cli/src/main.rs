@@ -1,0 +1,57 @@
+//! `dropgate`: the operators' command.
+
+mod args;
+mod config;
+mod http;
+mod keys;
+mod log_dump;
+mod output;
+mod sale;
+mod serve;
+mod token;
+
+use args::{Cli, Command, ConfigCommand, LogCommand};
+use clap::Parser;
+use dropgate_runtime::telemetry::{self, Format, TelemetryConfig};
+use std::process::ExitCode;
+
+/// What is neither done nor refused: see the exit codes in [`args`].
+const COULD_NOT: u8 = 2;
+
+fn main() -> ExitCode {
+    run(&Cli::parse()).unwrap_or_else(|error| {
+        // With standard error closed there is nobody left to tell.
+        let _ = output::complain(&format!("{error:#}"));
+        ExitCode::from(COULD_NOT)
+    })
+}
+
+fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
+    let file = cli.config.as_deref();
+    match &cli.command {
+        Command::Serve => serve::run(config::load(file)?),
+        Command::Sale(command) => block_on(sale::run(command, file)),
+        Command::Token(token) => token::run(&config::load(file)?, token),
+        Command::Log(LogCommand::Dump { out }) => {
+            let config = config::load(file)?;
+            block_on(log_dump::run(&config, out))
+        }
+        Command::Config(ConfigCommand::Check) => config::check(&config::load(file)?),
+    }
+}
+
+/// Runs a command that is over in a moment: of its log only what is wrong is worth a line.
+fn block_on<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    telemetry::init(&TelemetryConfig {
+        format: Format::Text,
+        filter: "warn".to_owned(),
+    })?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    let done = runtime.block_on(command);
+    // What blocks in the background, of no use any more, must not hold up the exit.
+    runtime.shutdown_background();
+    done
+}

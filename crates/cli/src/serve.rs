@@ -1,0 +1,113 @@
+//! `dropgate serve`: gateway and order-writer in one process.
+//!
+//! The gateway alone writes the embedded log; the order-writer reads the same file beside it. The
+//! order-writer has a thread and a runtime of its own, so that no load on the HTTP side can
+//! starve it, and a slow database delays no claim.
+
+use crate::config::Config;
+use crate::keys;
+use anyhow::{Context, anyhow};
+use dropgate_order_writer::app::App as OrderWriter;
+use dropgate_runtime::shutdown::Shutdown;
+use dropgate_runtime::telemetry;
+use std::process::ExitCode;
+use std::thread::JoinHandle;
+use tokio::sync::oneshot;
+
+/// Ended by itself, or not in order.
+const FAILED: u8 = 1;
+
+pub fn run(mut config: Config) -> anyhow::Result<ExitCode> {
+    telemetry::init(&config.telemetry)?;
+    keys::complete(&mut config)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(serve(config))
+}
+
+async fn serve(config: Config) -> anyhow::Result<ExitCode> {
+    let (shutdown, _signals) = Shutdown::on_signals().context("signals")?;
+    // First, because it is the one that makes the log.
+    let gateway = dropgate_gateway::App::build(config.gateway())
+        .await
+        .context("the gateway cannot start")?;
+    let (writer, mut ended) = match Writer::start(&config) {
+        Ok(started) => started,
+        Err(error) => {
+            shutdown.begin();
+            gateway.run(shutdown).await?;
+            return Err(error);
+        }
+    };
+    tracing::info!(clients = %gateway.addr(), admin = %gateway.admin_addr(), "dropgate serves");
+    let stop = shutdown.clone();
+    let serving = gateway.run(shutdown);
+    tokio::pin!(serving);
+    let served = tokio::select! {
+        served = &mut serving => served,
+        // It ends by itself only for a reason that no claim should be taken on top of.
+        _ = &mut ended => {
+            stop.begin();
+            serving.await
+        }
+    };
+    // Last, because until now claims may have been won.
+    let written = tokio::task::spawn_blocking(|| writer.stop()).await?;
+    let (served, written) = (served?, written?);
+    let clean = served.is_clean() && written;
+    Ok(if clean {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(FAILED)
+    })
+}
+
+/// The order-writer's thread.
+struct Writer {
+    shutdown: Shutdown,
+    thread: JoinHandle<anyhow::Result<bool>>,
+}
+
+impl Writer {
+    /// Starts it. The receiver is told (or dropped) when it ends.
+    fn start(config: &Config) -> anyhow::Result<(Self, oneshot::Receiver<()>)> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("order-writer")
+            .enable_all()
+            .build()?;
+        let app = {
+            let _within = runtime.enter();
+            OrderWriter::build(config.order_writer()).context("the order-writer cannot start")?
+        };
+        let shutdown = Shutdown::manual();
+        let told = shutdown.clone();
+        let (ends, ended) = oneshot::channel();
+        let thread = std::thread::Builder::new()
+            .name("order-writer".to_owned())
+            .spawn(move || {
+                let report = runtime.block_on(app.run(told));
+                drop(ends);
+                match report {
+                    Ok(report) => Ok(report.is_clean()),
+                    Err(error) => {
+                        let error = anyhow!(error);
+                        tracing::error!(error = format!("{error:#}"), "order-writer ended");
+                        Err(error)
+                    }
+                }
+            })?;
+        Ok((Self { shutdown, thread }, ended))
+    }
+
+    /// Ends it, after it has written what it has read; whether that was in order. Blocks, for
+    /// about `writer.shutdown_timeout` at most.
+    fn stop(self) -> anyhow::Result<bool> {
+        self.shutdown.begin();
+        match self.thread.join() {
+            Ok(ended) => ended.context("the order-writer failed"),
+            Err(_) => Err(anyhow!("the order-writer panicked")),
+        }
+    }
+}
