@@ -3,7 +3,7 @@
 from collections import Counter
 
 from fold import BROKEN_PROMISES
-from sources import entries, log_name
+from redis_source import entries, log_name
 
 EXAMPLES_MAX = 5
 WON = ("won", "again")
@@ -286,12 +286,12 @@ def check_told(report, log, told, in_sql, in_redis, complete):
     for answer in told:
         statuses[answer.status] += 1
         known.add(answer.user)
-        name = (answer.user, answer.key if limit > 1 else "")
+        name = (answer.user, answer.key) if limit > 1 else answer.user
         client = clients.get(name)
         if client is None:
             client = clients[name] = Client()
         if client.last is None or client.last.order < answer.order:
-            client.last = answer
+            client.last = answer._replace(claim=None, unit=None)   # of a million, less is more
         if answer.status in WON:
             win = check_told_win(report.told, log, answer, client)
             if isinstance(answer.unit, int):
@@ -354,9 +354,9 @@ def check_clients(report, log, clients, complete):
     """What each client was told, taken together."""
     limit = stock_and_limit(log)[1]
     pending = errors = 0
-    for (user, key), client in clients.items():
-        win = owed(log, user, key)
+    for client in clients.values():
         last = client.last
+        user, win = last.user, owed(log, last.user, last.key)
         if win and client.denied:
             report.told.found(f"told_{client.denied}_owns_win", f"{user}: {win.claim}")
         elif win and last.status == "void":
@@ -380,7 +380,7 @@ def check_undersell(report, log, clients, known):
     """Who was told that nothing is left was told so of a sale that is sold to the last unit."""
     check, stock = report.undersell, stock_and_limit(log)[0]
     free = stock - log.fold.wins
-    sold_out = [user for (user, _), client in clients.items() if client.denied == "sold_out"]
+    sold_out = [client.last.user for client in clients.values() if client.denied == "sold_out"]
     check.numbers.update(stock=stock, sold=log.fold.wins, free=free, asked=len(known),
                          told_sold_out=len(sold_out))
     for user in sold_out if free else ():

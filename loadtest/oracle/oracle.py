@@ -11,7 +11,9 @@ import sys
 
 from checks import check_all
 from messages import SALE_ID
-from sources import CannotRead, read_log, read_redis, read_redis_dump, read_sql, read_told
+from redis_source import read_redis, read_redis_dump
+from sources import CannotRead, read_log, read_told
+from sql_source import read_sql
 
 
 def arguments(argv):

@@ -29,6 +29,30 @@ class Reading(unittest.TestCase):
         self.assertEqual((event.window, event.definition), (w.WINDOW, Definition(5, 1, 0, 0)))
         self.assertIsNone(decode_event(w.started(2)).definition)
 
+    def test_the_bytes_that_the_product_writes_are_read(self):
+        """Taken from the product's own test of its format; written so for ever."""
+        tail = "510000000000000000 5a14" + "cd" * 20
+        won = decode_event(bytes.fromhex(
+            "08011003 1a0664726f702d31 2003 2a05616c696365 3210" + "ab" * 16 + "3a026b31"
+            "410700000000000000 492a00000000000000 517b68e5cf8b010000 5a14" + "cd" * 20))
+        self.assertEqual(won[:10], ("won", "drop-1", 3, "alice", "ab" * 16, "k1", 7, 42,
+                                    1_700_000_000_123, b"\xcd" * 20))
+        closed = decode_event(bytes.fromhex(
+            "08011004 1a0664726f702d31 2003 410700000000000000" + tail))
+        self.assertEqual((closed.kind, closed.seq, closed.time_ms), ("closed", 7, 0))
+        halted = decode_event(bytes.fromhex(
+            "08011002 1a0664726f702d31 2003 7215 0a084e4f534352495054 1209676174657761792d31"))
+        self.assertEqual((halted.kind, halted.generation), ("halted", 3))
+        started = decode_event(bytes.fromhex(
+            "08011001 1a0664726f702d31 2001 6a6b 0a10" + "01" * 16 + "1210" + "02" * 16
+            + "1a22 0a0a636c61696d5f756e6974 1214" + "03" * 20 + "2001 2801 3207 08e807 1001"
+            "1805 3a086f70657261746f72 42076f70656e696e67 48904e"))
+        self.assertEqual((started.window, started.definition),
+                         (10_000, Definition(1000, 1, 5, 0)))
+        self.assertEqual(decode_sale_created(bytes.fromhex(
+            "08011206 64726f702d31 1a10" + "09" * 16 + "2002 284d 3204 080a 1001 3806 4210"
+            + "04" * 16)), ("drop-1", Pin(b"\t" * 16, 2, 77, Definition(10, 1, 0, 0))))
+
     def test_a_trace_is_read_and_an_order_of_fields_is_not_asked_for(self):
         self.assertEqual(decode_event(w.blob(12, "t" * 55) + WIN).seq, 300)
 

@@ -11,6 +11,7 @@ import tempfile
 import time
 import unittest
 
+import redis_source
 import sources
 from tests import world as w
 
@@ -86,11 +87,11 @@ class RealRedis(Server):
 
         def ready():
             with contextlib.suppress(sources.CannotRead):
-                return sources.Redis(f"redis://127.0.0.1:{cls.port}").call("PING") == b"PONG"
+                return redis_source.Redis(f"redis://127.0.0.1:{cls.port}").call("PING") == b"PONG"
         wait_until(ready, cls.server)
 
     def fill(self, world, db=0):
-        redis = sources.Redis(f"redis://127.0.0.1:{self.port}/{db}")
+        redis = redis_source.Redis(f"redis://127.0.0.1:{self.port}/{db}")
         redis.call("FLUSHDB")
         redis.call("SET", f"dropgate:{{{w.SALE}}}:current", world.redis["current"])
         prefix = f"dropgate:{{{w.SALE}}}:{world.redis['current']}"
@@ -147,7 +148,7 @@ class RealRedis(Server):
             for secret in (self.PASSWORD, self.URL_PASSWORD, "wrongcr"):
                 self.assertNotIn(secret, out)
         with self.assertRaisesRegex(sources.CannotRead, "HGETALL: WRONGTYPE"):
-            sources.read_redis(self.url(), "typed")
+            redis_source.read_redis(self.url(), "typed")
 
 
 class RealPostgres(Server):
