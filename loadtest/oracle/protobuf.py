@@ -54,9 +54,10 @@ def fields(data):
 def message(found, schema, what):
     """Reads a message's fields as {name: value}; what is absent is absent from the answer.
 
-    `found` is what `fields` yields. `schema` is {number: (name, type)}; a nested message's type is its schema, a list of one
-    schema is a repeated message. A default value (0, "") of anything but fixed64 is never
-    written by protobuf's encoders and is refused, so that absent and default are one thing.
+    `found` is what `fields` yields. `schema` is {number: (name, type)}: a nested message's type
+    is its schema, a list of one schema is a repeated message. A default value (0, "") of anything
+    but fixed64 is never written by protobuf's encoders and is refused, so that absent and default
+    are one thing.
     """
     out = {}
     for number, wire, raw in found:

@@ -124,7 +124,8 @@ def read_redis(url, sale):
 
 
 def read_redis_dump(path):
-    """The same from a file: {"current": text, "state": {name: base64}, "claims": {user: base64}}."""
+    """The same from a file: {"current": text, "state": {name: base64}, "claims": {user: base64}}.
+    """
     try:
         with open(path, encoding="utf-8") as file:
             found = json.load(file)

@@ -81,7 +81,8 @@ def read_postgres(url, sale):
     parts = urlsplit(url)
     if parts.query:
         raise CannotRead("--sql: give psql's settings by its variables (PGSSLMODE and others)")
-    env = {key: value for key, value in os.environ.items() if key in ("PATH", "HOME") or key.startswith("PG")}
+    env = {key: value for key, value in os.environ.items()
+           if key in ("PATH", "HOME") or key.startswith("PG")}
     env.update(PGHOST=parts.hostname or "127.0.0.1", PGPORT=str(parts.port or 5432),
                PGDATABASE=unquote(parts.path.strip("/")) or "postgres",
                PGCONNECT_TIMEOUT=str(IO_SECONDS_MAX), PGCLIENTENCODING="UTF8")

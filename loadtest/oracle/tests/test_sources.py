@@ -140,7 +140,8 @@ class RealRedis(Server):
         redis = self.fill(world)
         redis.call("SET", "dropgate:{typed}:current", "x:1")
         redis.call("SET", "dropgate:{typed}:x:1:state", "no hash")
-        for url in (self.url().replace("s3%3A", "wrong"), f"redis://:{self.URL_PASSWORD}@nowhere.invalid",
+        for url in (self.url().replace("s3%3A", "wrong"),
+                    f"redis://:{self.URL_PASSWORD}@nowhere.invalid",
                     f"redis://u:{self.URL_PASSWORD}@127.0.0.1:1", self.url(99),
                     "http://127.0.0.1", f"redis://127.0.0.1:{self.port}/x"):
             code, out = self.judge(world, "--redis", url)
@@ -249,7 +250,8 @@ class RealPostgres(Server):
         with tempfile.TemporaryDirectory() as folder:
             fake = os.path.join(folder, "psql")
             with open(fake, "w", encoding="utf-8") as file:
-                file.write(f"#!/bin/sh\necho \"$@\" > {folder}/args\nexec {program('psql')} \"$@\"\n")
+                file.write(f"#!/bin/sh\necho \"$@\" > {folder}/args\n"
+                           f"exec {program('psql')} \"$@\"\n")
             os.chmod(fake, 0o755)
             path = os.environ["PATH"]
             self.addCleanup(os.environ.__setitem__, "PATH", path)
