@@ -197,9 +197,10 @@ async fn an_opening_that_was_cut_off_is_begun_again() -> Result<()> {
         .append(lane, dropgate_events::encode_event(&started))
         .await?;
     until("it is read", || sale.sale().ledger().position()).await?;
-    assert_eq!(
-        claim(&sale, 1).await,
-        Answer::Unavailable(Unavailable::Starting)
+    let answer = claim(&sale, 1).await;
+    assert!(
+        matches!(answer, Answer::Unavailable(_)),
+        "nothing is built: {answer:?}"
     );
     assert_eq!(engine.open(&id, "test").await, Ok(Opened::Opened));
     assert_eq!(sale.sale().ledger().generation(), Generation(2));
