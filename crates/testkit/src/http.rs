@@ -20,16 +20,36 @@ pub struct Response {
 /// # Errors
 /// When nobody answers, or not in HTTP.
 pub fn get(port: u16, path: &str) -> Result<Response> {
-    let bound = Duration::from_secs(5);
+    request(port, "GET", path, &[], "", Duration::from_secs(5))
+}
+
+/// Asks a loopback port, waiting at most `bound` for each step.
+///
+/// # Errors
+/// When nobody answers, or not in HTTP.
+pub fn request(
+    port: u16,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+    bound: Duration,
+) -> Result<Response> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let mut stream = TcpStream::connect_timeout(&address, bound)
         .with_context(|| format!("connecting to {address}"))?;
     stream.set_read_timeout(Some(bound))?;
     stream.set_write_timeout(Some(bound))?;
-    write!(
-        stream,
-        "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
-    )?;
+    let mut head = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\n");
+    for (name, value) in headers {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    let length = body.len();
+    head.push_str(&format!(
+        "Content-Length: {length}\r\nConnection: close\r\n\r\n"
+    ));
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(body.as_bytes())?;
     let mut answer = Vec::new();
     stream
         .take(16 << 20)

@@ -1,0 +1,105 @@
+//! Dropgate's own processes.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use dropgate_testkit::ports::Port;
+use dropgate_testkit::{Process, ProcessOptions, Ready};
+
+use crate::settings::{GatewayPorts, Settings};
+
+/// How many gateways the full stack has.
+const GATEWAYS: usize = 2;
+
+/// The running processes. They end with this value.
+pub struct Services {
+    /// Every process, by the name that reports give it.
+    pub processes: Vec<(String, Process)>,
+    /// The ports of the gateways.
+    pub gateways: Vec<GatewayPorts>,
+    /// The file that the reconciler and `dropgate log dump` read.
+    pub reconciler: PathBuf,
+    _ports: Vec<Port>,
+}
+
+impl Services {
+    /// Everything in one process.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub fn embedded(settings: &Settings, logs: &Path) -> Result<Self> {
+        let (ports, public, admin) = gateway_ports()?;
+        let gateway = GatewayPorts { public, admin };
+        let file = settings.gateway("serve", gateway)?;
+        let process = ProcessOptions::of_ours("dropgate")?
+            .args([
+                "serve".to_owned(),
+                "--config".to_owned(),
+                file.display().to_string(),
+            ])
+            .log(&logs.join("serve.log"))
+            .ready(Ready::Http(admin, "/readyz".to_owned()))
+            .start()?;
+        Ok(Self {
+            processes: vec![("dropgate serve".to_owned(), process)],
+            gateways: vec![gateway],
+            reconciler: settings.reconciler("reconciler")?,
+            _ports: ports,
+        })
+    }
+
+    /// Two gateways and an order-writer.
+    ///
+    /// # Errors
+    /// When one does not come up.
+    pub fn full(settings: &Settings, logs: &Path) -> Result<Self> {
+        let (mut processes, mut gateways, mut ports) = (Vec::new(), Vec::new(), Vec::new());
+        for number in 1..=GATEWAYS {
+            let name = format!("gateway-{number}");
+            let (taken, public, admin) = gateway_ports()?;
+            ports.extend(taken);
+            let gateway = GatewayPorts { public, admin };
+            let file = settings.gateway(&name, gateway)?;
+            let process = service("dropgate-gateway", &name, &file, logs, admin)?;
+            processes.push((name, process));
+            gateways.push(gateway);
+        }
+        let ops = Port::reserve()?;
+        let file = settings.order_writer("order-writer", ops.number())?;
+        let writer = service(
+            "dropgate-order-writer",
+            "order-writer",
+            &file,
+            logs,
+            ops.number(),
+        )?;
+        processes.push(("order-writer".to_owned(), writer));
+        ports.push(ops);
+        Ok(Self {
+            processes,
+            gateways,
+            reconciler: settings.reconciler("reconciler")?,
+            _ports: ports,
+        })
+    }
+
+    /// The URLs that users go to.
+    pub fn urls(&self) -> Vec<String> {
+        let url = |ports: &GatewayPorts| format!("http://127.0.0.1:{}", ports.public);
+        self.gateways.iter().map(url).collect()
+    }
+}
+
+fn gateway_ports() -> Result<(Vec<Port>, u16, u16)> {
+    let (public, admin) = (Port::reserve()?, Port::reserve()?);
+    let numbers = (public.number(), admin.number());
+    Ok((vec![public, admin], numbers.0, numbers.1))
+}
+
+fn service(binary: &str, name: &str, file: &Path, logs: &Path, ready: u16) -> Result<Process> {
+    ProcessOptions::of_ours(binary)?
+        .args(["--config".to_owned(), file.display().to_string()])
+        .log(&logs.join(format!("{name}.log")))
+        .ready(Ready::Http(ready, "/readyz".to_owned()))
+        .start()
+}

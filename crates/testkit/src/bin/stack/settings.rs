@@ -1,0 +1,155 @@
+//! The configuration of each process, as files that a person can read and use again.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::backing::Backing;
+
+/// The name of the key that signs the tokens of users.
+pub const TOKEN_KID: &str = "stack";
+
+/// Secrets made for this run, the sections that all files share, and where the files are.
+pub struct Settings {
+    folder: PathBuf,
+    /// The admin API's key.
+    pub admin_key: String,
+    /// The file with the secret that signs the tokens of users.
+    pub token_secret_file: PathBuf,
+    token_secret: String,
+    gateway_redis: String,
+    operator_redis: String,
+    log: String,
+    database: String,
+}
+
+impl Settings {
+    /// Draws the secrets and writes them below `folder`, readable by their owner alone.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub fn new(folder: &Path, backing: &Backing) -> Result<Self> {
+        std::fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+        let (log, database) = match &backing.durable {
+            Some(durable) => (
+                format!(
+                    "backend = \"kafka\"\n[log.kafka]\nbrokers = \"{}\"\ncreate = true\n\
+                     replication_factor = 1",
+                    durable.kafka.brokers()
+                ),
+                durable.database.url(),
+            ),
+            None => (
+                format!(
+                    "backend = \"embedded\"\n[log.embedded]\npath = \"{}\"",
+                    folder.join("log.db").display()
+                ),
+                format!("sqlite:{}", folder.join("orders.db").display()),
+            ),
+        };
+        let settings = Self {
+            folder: folder.to_owned(),
+            admin_key: secret()?,
+            token_secret_file: folder.join("token-secret"),
+            token_secret: secret()?,
+            gateway_redis: backing.redis.gateway_url(),
+            operator_redis: backing.redis.operator_url(),
+            log,
+            database,
+        };
+        write(&settings.token_secret_file, &settings.token_secret)?;
+        write(&folder.join("admin-key"), &settings.admin_key)?;
+        Ok(settings)
+    }
+
+    /// The database's URL.
+    pub fn database(&self) -> &str {
+        &self.database
+    }
+
+    /// Writes the file of a gateway and gives its path.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn gateway(&self, name: &str, ports: GatewayPorts) -> Result<PathBuf> {
+        self.file(
+            name,
+            &[self.http(ports), self.both_redis(), self.log_and_store()],
+        )
+    }
+
+    /// Writes the file of an order-writer and gives its path.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn order_writer(&self, name: &str, ops_port: u16) -> Result<PathBuf> {
+        let ops = format!("[ops]\nbind = \"127.0.0.1:{ops_port}\"");
+        self.file(name, &[ops, self.log_and_store()])
+    }
+
+    /// Writes the file of a reconciler and gives its path.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn reconciler(&self, name: &str) -> Result<PathBuf> {
+        let redis = format!("[redis]\nurl = \"{}\"", self.operator_redis);
+        self.file(name, &[redis, self.log_and_store()])
+    }
+
+    fn http(&self, ports: GatewayPorts) -> String {
+        format!(
+            "[http]\nbind = \"127.0.0.1:{}\"\nadmin_bind = \"127.0.0.1:{}\"\n\n\
+             [auth]\nkeys = [{{ kid = \"{TOKEN_KID}\", secret = \"{}\" }}]\n\n\
+             [admin]\nkeys = [\"{}\"]",
+            ports.public, ports.admin, self.token_secret, self.admin_key
+        )
+    }
+
+    fn both_redis(&self) -> String {
+        let (gateway, operator) = (&self.gateway_redis, &self.operator_redis);
+        format!("[redis]\nurl = \"{gateway}\"\n\n[redis_operator]\nurl = \"{operator}\"")
+    }
+
+    fn log_and_store(&self) -> String {
+        let (log, database) = (&self.log, &self.database);
+        format!("[log]\n{log}\n\n[store]\nurl = \"{database}\"")
+    }
+
+    fn file(&self, name: &str, sections: &[String]) -> Result<PathBuf> {
+        let path = self.folder.join(format!("{name}.toml"));
+        write(&path, &(sections.join("\n\n") + "\n"))?;
+        Ok(path)
+    }
+}
+
+/// The ports of a gateway.
+#[derive(Clone, Copy, Debug)]
+pub struct GatewayPorts {
+    /// Where users come in.
+    pub public: u16,
+    /// Where operators come in.
+    pub admin: u16,
+}
+
+/// 32 random bytes, in hex.
+fn secret() -> Result<String> {
+    let mut bytes = [0_u8; 32];
+    File::open("/dev/urandom")
+        .and_then(|mut random| random.read_exact(&mut bytes))
+        .context("reading /dev/urandom")?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)
+        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .with_context(|| format!("writing {}", path.display()))
+}
