@@ -11,10 +11,8 @@ import hashlib
 from array import array
 from typing import NamedTuple
 
-# Why a generation ended. The last three cannot happen unless a script is wrong: the log stops
-# them, and they are a broken promise all the same.
-CAUSES = ("broken_chain", "two_events_one_seq", "seq_of_earlier_generation", "beyond_window",
-          "event_after_close", "unit_beyond_stock", "unit_taken", "user_over_limit")
+# These ends of a generation cannot happen unless a script is wrong: the log stops them, and they
+# are a broken promise all the same.
 BROKEN_PROMISES = {"unit_beyond_stock": "oversold", "unit_taken": "unit_sold_twice",
                    "user_over_limit": "user_over_limit"}
 
