@@ -347,3 +347,6 @@ impl Queue {
         Some((write, events))
     }
 }
+
+#[cfg(test)]
+mod tests;
