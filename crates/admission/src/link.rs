@@ -26,7 +26,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, TryAcquireError, watch};
 use tokio_util::task::AbortOnDropHandle;
 
 /// A reply, free of the client library's types.
@@ -92,9 +92,12 @@ impl Link {
         slot_of: ClusterHash,
         args: Vec<Value>,
     ) -> Result<Item, CallError> {
-        let Ok(_permit) = self.permits.try_acquire() else {
-            return Err(CallError::Unavailable(Outage::TooMany));
-        };
+        let _permit = self.permits.try_acquire().map_err(|error| {
+            CallError::Unavailable(match error {
+                TryAcquireError::NoPermits => Outage::TooMany,
+                TryAcquireError::Closed => Outage::NotConnected,
+            })
+        })?;
         let connection = Arc::clone(&self.current.borrow());
         if connection.given_up.load(Ordering::Relaxed) || !connection.client.is_connected() {
             return Err(CallError::Unavailable(Outage::NotConnected));

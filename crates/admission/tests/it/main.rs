@@ -1,0 +1,12 @@
+//! The scripts and the clients against a real Redis, with the users that are shipped.
+#![cfg(test)]
+
+mod acl;
+mod fence;
+mod fixture;
+mod model;
+mod operator;
+mod outage;
+mod race;
+mod random;
+mod scripts;
