@@ -6,3 +6,4 @@ mod postgres;
 mod process;
 mod proxy;
 mod redis;
+mod stack;

@@ -230,7 +230,7 @@ impl<'a> Demo<'a> {
         let log = self.out.join("log.jsonl");
         let mut dump = self.dropgate()?;
         dump.args(["log", "dump", "--config"])
-            .arg(&self.services.reconciler)
+            .arg(&self.services.dropgate)
             .arg("--out")
             .arg(&log);
         let status = dump.status()?;

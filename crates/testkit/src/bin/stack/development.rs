@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+use clap::Args;
 use dropgate_testkit::wait::{self, Seen};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -14,6 +15,14 @@ use crate::backing::{Backing, Stack};
 use crate::output::say;
 use crate::services::Services;
 use crate::settings::Settings;
+
+/// Where the stack keeps its files; there is at most one stack in a folder.
+#[derive(Debug, Args)]
+pub struct Place {
+    /// The folder for configuration, secrets and logs; `.dropgate` of the working copy by default
+    #[arg(long)]
+    folder: Option<PathBuf>,
+}
 
 /// What is written down about a running stack.
 #[derive(Debug, Serialize, Deserialize)]
@@ -28,8 +37,8 @@ struct Record {
 ///
 /// # Errors
 /// When it runs already, or does not come up.
-pub fn up() -> Result<()> {
-    let folder = folder()?;
+pub fn up(place: &Place) -> Result<()> {
+    let folder = place.folder()?;
     if let Some(record) = running(&folder) {
         say("the stack runs already:");
         record.lines.iter().for_each(|line| say(line));
@@ -41,7 +50,8 @@ pub fn up() -> Result<()> {
     let out = File::create(&log)?;
     let mut hold = Command::new(dropgate_testkit::tools::find("setsid", &[])?)
         .arg(std::env::current_exe()?)
-        .arg("hold")
+        .args(["hold", "--folder"])
+        .arg(&folder)
         .stdin(Stdio::null())
         .stdout(out.try_clone()?)
         .stderr(out)
@@ -67,8 +77,8 @@ pub fn up() -> Result<()> {
 ///
 /// # Errors
 /// When it does not end.
-pub fn down() -> Result<()> {
-    let folder = folder()?;
+pub fn down(place: &Place) -> Result<()> {
+    let folder = place.folder()?;
     let Some(record) = running(&folder) else {
         say("no stack is running");
         return Ok(());
@@ -89,8 +99,8 @@ pub fn down() -> Result<()> {
 ///
 /// # Errors
 /// When it does not come up.
-pub fn hold() -> Result<()> {
-    let folder = folder()?;
+pub fn hold(place: &Place) -> Result<()> {
+    let folder = place.folder()?;
     let backing = Backing::start(Stack::Full)?;
     let settings = Settings::new(&folder, &backing)?;
     let mut services = Services::full(&settings, &folder)?;
@@ -157,11 +167,15 @@ fn running(folder: &Path) -> Option<Record> {
     (stat.starttime == record.started_ticks && stat.state != 'Z').then_some(record)
 }
 
-/// `.dropgate` at the root of the working copy.
-fn folder() -> Result<PathBuf> {
-    let folder = root().join(".dropgate");
-    std::fs::create_dir_all(&folder)?;
-    Ok(folder)
+impl Place {
+    fn folder(&self) -> Result<PathBuf> {
+        let folder = self
+            .folder
+            .clone()
+            .unwrap_or_else(|| root().join(".dropgate"));
+        std::fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+        Ok(std::path::absolute(folder)?)
+    }
 }
 
 /// The root of the working copy that this program was built from.

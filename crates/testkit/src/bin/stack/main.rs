@@ -29,12 +29,12 @@ enum Command {
     /// Sells a stock to a crowd and checks every promise.
     Demo(demo::DemoArgs),
     /// Starts the full stack for development and returns when it is up.
-    Up,
+    Up(development::Place),
     /// Stops what `up` started.
-    Down,
+    Down(development::Place),
     /// Runs the full stack until SIGTERM: what `up` starts.
     #[command(hide = true)]
-    Hold,
+    Hold(development::Place),
     /// Stops the servers that tests share.
     StopShared,
 }
@@ -42,9 +42,9 @@ enum Command {
 fn main() -> Result<ExitCode> {
     match Args::parse().command {
         Command::Demo(args) => return demo::run(&args),
-        Command::Up => development::up()?,
-        Command::Down => development::down()?,
-        Command::Hold => development::hold()?,
+        Command::Up(place) => development::up(&place)?,
+        Command::Down(place) => development::down(&place)?,
+        Command::Hold(place) => development::hold(&place)?,
         Command::StopShared => {
             for name in dropgate_testkit::shared::stop_all()? {
                 output::say(&format!("stopped the tests' shared {name}"));

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use dropgate_testkit::ports::Port;
 use dropgate_testkit::{Process, ProcessOptions, Ready};
 
@@ -17,7 +17,9 @@ pub struct Services {
     pub processes: Vec<(String, Process)>,
     /// The ports of the gateways.
     pub gateways: Vec<GatewayPorts>,
-    /// The file that the reconciler and `dropgate log dump` read.
+    /// The file of `dropgate`, the operators' command.
+    pub dropgate: PathBuf,
+    /// The file of the reconciler.
     pub reconciler: PathBuf,
     _ports: Vec<Port>,
 }
@@ -28,21 +30,20 @@ impl Services {
     /// # Errors
     /// When it does not come up.
     pub fn embedded(settings: &Settings, logs: &Path) -> Result<Self> {
-        let (ports, public, admin) = gateway_ports()?;
-        let gateway = GatewayPorts { public, admin };
-        let file = settings.gateway("serve", gateway)?;
+        let (mut ports, gateway) = gateway_ports()?;
+        let ops = Port::reserve()?;
+        let file = settings.dropgate(gateway, ops.number())?;
+        ports.push(ops);
         let process = ProcessOptions::of_ours("dropgate")?
-            .args([
-                "serve".to_owned(),
-                "--config".to_owned(),
-                file.display().to_string(),
-            ])
+            .args(["serve", "--config"])
+            .args([file.display().to_string()])
             .log(&logs.join("serve.log"))
-            .ready(Ready::Http(admin, "/readyz".to_owned()))
+            .ready(Ready::Http(gateway.admin, "/readyz".to_owned()))
             .start()?;
         Ok(Self {
             processes: vec![("dropgate serve".to_owned(), process)],
             gateways: vec![gateway],
+            dropgate: file,
             reconciler: settings.reconciler("reconciler")?,
             _ports: ports,
         })
@@ -56,11 +57,10 @@ impl Services {
         let (mut processes, mut gateways, mut ports) = (Vec::new(), Vec::new(), Vec::new());
         for number in 1..=GATEWAYS {
             let name = format!("gateway-{number}");
-            let (taken, public, admin) = gateway_ports()?;
+            let (taken, gateway) = gateway_ports()?;
             ports.extend(taken);
-            let gateway = GatewayPorts { public, admin };
             let file = settings.gateway(&name, gateway)?;
-            let process = service("dropgate-gateway", &name, &file, logs, admin)?;
+            let process = service("dropgate-gateway", &name, &file, logs, gateway.admin)?;
             processes.push((name, process));
             gateways.push(gateway);
         }
@@ -74,10 +74,13 @@ impl Services {
             ops.number(),
         )?;
         processes.push(("order-writer".to_owned(), writer));
+        let first = gateways.first().copied().context("a gateway")?;
+        let dropgate = settings.dropgate(first, ops.number())?;
         ports.push(ops);
         Ok(Self {
             processes,
             gateways,
+            dropgate,
             reconciler: settings.reconciler("reconciler")?,
             _ports: ports,
         })
@@ -90,10 +93,13 @@ impl Services {
     }
 }
 
-fn gateway_ports() -> Result<(Vec<Port>, u16, u16)> {
+fn gateway_ports() -> Result<(Vec<Port>, GatewayPorts)> {
     let (public, admin) = (Port::reserve()?, Port::reserve()?);
-    let numbers = (public.number(), admin.number());
-    Ok((vec![public, admin], numbers.0, numbers.1))
+    let numbers = GatewayPorts {
+        public: public.number(),
+        admin: admin.number(),
+    };
+    Ok((vec![public, admin], numbers))
 }
 
 fn service(binary: &str, name: &str, file: &Path, logs: &Path, ready: u16) -> Result<Process> {

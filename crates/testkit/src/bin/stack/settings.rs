@@ -81,13 +81,28 @@ impl Settings {
         )
     }
 
+    /// Writes the file of `dropgate`, which knows every service, and gives its path.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn dropgate(&self, ports: GatewayPorts, ops_port: u16) -> Result<PathBuf> {
+        let data = format!("[data]\ndir = \"{}\"", self.folder.display());
+        let sections = [
+            data,
+            self.http(ports),
+            ops(ops_port),
+            self.both_redis(),
+            self.log_and_store(),
+        ];
+        self.file("dropgate", &sections)
+    }
+
     /// Writes the file of an order-writer and gives its path.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn order_writer(&self, name: &str, ops_port: u16) -> Result<PathBuf> {
-        let ops = format!("[ops]\nbind = \"127.0.0.1:{ops_port}\"");
-        self.file(name, &[ops, self.log_and_store()])
+        self.file(name, &[ops(ops_port), self.log_and_store()])
     }
 
     /// Writes the file of a reconciler and gives its path.
@@ -132,6 +147,10 @@ pub struct GatewayPorts {
     pub public: u16,
     /// Where operators come in.
     pub admin: u16,
+}
+
+fn ops(port: u16) -> String {
+    format!("[ops]\nbind = \"127.0.0.1:{port}\"")
 }
 
 /// 32 random bytes, in hex.
