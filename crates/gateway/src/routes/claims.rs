@@ -4,15 +4,15 @@ use super::sale_id;
 use crate::answer::{self, StatusBody, WonBody};
 use crate::auth::{self, TokenError};
 use crate::body;
-use crate::error::{Body as ProblemBody, FieldProblem, Problem};
+use crate::error::{Body as ProblemBody, Extra, FieldProblem, Problem};
 use crate::fields::Fields;
 use crate::metrics::Answered;
 use crate::state::State;
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse, get, post, web};
 use dropgate_domain::code::Code;
-use dropgate_domain::{AttemptId, ClaimId, IdempotencyKey, SaleId, UserId};
-use dropgate_engine::SaleHandle;
+use dropgate_domain::{AttemptId, ClaimId, IdempotencyKey, Phase, SaleId, UserId};
+use dropgate_engine::{Answer, SaleHandle, Unavailable};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 use utoipa::ToSchema;
@@ -102,10 +102,22 @@ async fn answer_claim(
     let key = idempotency_key(req)?;
     let user = claimant(req, state, &sale, &handle)?;
     let attempt = AttemptId(rand::random());
-    let answer = handle.claim(user, key, attempt).await;
+    let answer = match handle.claim(user, key, attempt).await {
+        Answer::Unavailable(Unavailable::Starting) if never_opened(&handle) => {
+            let opens_at = handle.sale().pin().definition.opens_at;
+            let problem = Problem::new(Code::NotOpen).extra(Extra::OpensAt(opens_at));
+            return Err(problem.into());
+        }
+        answer => answer,
+    };
     let answered = Answered::of(&answer);
     let response = answer::claimed(&sale, answer, |win| state.persisted.has(&sale, win))?;
     Ok((answered, response))
+}
+
+/// Whether the operator has not opened the sale yet.
+fn never_opened(handle: &SaleHandle) -> bool {
+    handle.sale().phase() == Phase::NotOpened
 }
 
 /// The user whose claim it is. While the sale is known to be sold out, nobody's token is
