@@ -66,7 +66,11 @@ impl TopicSettings {
     fn errors(&self) -> Vec<String> {
         let mut out = Vec::new();
         let topic = &self.topic;
-        if self.cleanup_policy.split(',').any(|p| p.trim() == "compact") {
+        if self
+            .cleanup_policy
+            .split(',')
+            .any(|p| p.trim() == "compact")
+        {
             out.push(format!(
                 "{topic}: cleanup.policy is {}: compaction deletes records",
                 self.cleanup_policy
@@ -160,14 +164,17 @@ mod tests {
     #[test]
     fn every_setting_that_loses_records_is_named() {
         assert_eq!(safe().warnings(), Vec::<String>::new());
-        let bad: [(&str, fn(&mut TopicSettings)); 8] = [
+        type Spoil = fn(&mut TopicSettings);
+        let bad: [(&str, Spoil); 8] = [
             ("replicas", |t| t.replicas = 1),
             ("min.insync.replicas", |t| t.min_insync_replicas = 1),
             ("unclean.leader", |t| t.unclean_leader_election = true),
             ("retention.ms", |t| t.retention = Some(RETENTION_MIN / 2)),
             ("retention.ms", |t| t.is_index = true),
             ("retention.bytes", |t| t.retention_bytes = Some(1)),
-            ("timestamp.type", |t| t.timestamp_type = "CreateTime".to_owned()),
+            ("timestamp.type", |t| {
+                t.timestamp_type = "CreateTime".to_owned()
+            }),
             ("max.message.bytes", |t| t.message_bytes_max = 1000),
         ];
         for (name, spoil) in bad {

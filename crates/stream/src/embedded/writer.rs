@@ -293,3 +293,106 @@ fn is_final(error: &rusqlite::Error) -> bool {
         )
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use dropgate_domain::PartitionId;
+
+    use super::*;
+
+    const P0: Lane = Lane::Claims(PartitionId(0));
+
+    /// A writer that is called by hand.
+    fn writer(folder: &tempfile::TempDir) -> (Writer, WriterLock) {
+        let config = EmbeddedConfig {
+            path: folder.path().join("log.db"),
+            ..EmbeddedConfig::default()
+        };
+        let file = schema::open_for_writing(&config).unwrap();
+        let ends = Ends {
+            by_lane: file.next.iter().map(|&n| AtomicU64::new(n)).collect(),
+            commits: watch::Sender::new(0),
+        };
+        let shared = Arc::new(Shared::new(&config, file.opened, Some(ends)));
+        let writer = Writer {
+            connection: file.connection,
+            shared,
+            broken: None,
+        };
+        (writer, file.lock)
+    }
+
+    fn commit(writer: &mut Writer, values: &[&Bytes]) -> Vec<Answer> {
+        let room = Arc::new(Semaphore::new(values.len()));
+        let job = |value: &&Bytes| Job {
+            lane: P0,
+            value: Bytes::clone(value),
+            answer: oneshot::channel().0,
+            _room: Arc::clone(&room).try_acquire_owned().unwrap(),
+        };
+        let group: Vec<_> = values.iter().map(job).collect();
+        writer.commit(&group)
+    }
+
+    #[test]
+    fn a_full_disk_refuses_a_whole_group_and_the_log_stays_usable() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut writer, _lock) = writer(&folder);
+        let small = Bytes::from_static(b"small");
+        assert_eq!(commit(&mut writer, &[&small]), [Ok(Offset(0))]);
+        let pages: u32 = writer
+            .connection
+            .pragma_query_value(None, "page_count", |row| row.get(0))
+            .unwrap();
+        let bound = |writer: &Writer, pages: u32| {
+            writer
+                .connection
+                .pragma_update_and_check(None, "max_page_count", pages, |row| row.get::<_, u32>(0))
+                .unwrap();
+        };
+        bound(&writer, pages + 10);
+        let large = Bytes::from(vec![0; 100_000]);
+        for _ in 0..2 {
+            let told = commit(&mut writer, &[&small, &large]);
+            for answer in told {
+                assert!(
+                    matches!(answer, Err(AppendError::Refused(Refused::Backend(_)))),
+                    "{answer:?}"
+                );
+            }
+        }
+        // What still fits is taken, at the offset that the refused group had in its hands.
+        assert_eq!(commit(&mut writer, &[&small]), [Ok(Offset(1))]);
+        bound(&writer, pages + 1000);
+        assert_eq!(
+            commit(&mut writer, &[&large, &small]),
+            [Ok(Offset(2)), Ok(Offset(3))]
+        );
+    }
+
+    #[test]
+    fn after_a_failed_commit_nothing_is_written_any_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut writer, _lock) = writer(&folder);
+        // A constraint that is checked at the commit.
+        let fail = "PRAGMA foreign_keys = ON;
+            CREATE TABLE parents (id INTEGER PRIMARY KEY);
+            CREATE TABLE children (id REFERENCES parents DEFERRABLE INITIALLY DEFERRED);
+            CREATE TRIGGER fail AFTER INSERT ON claims BEGIN INSERT INTO children VALUES (1); END;";
+        writer.connection.execute_batch(fail).unwrap();
+        let value = Bytes::from_static(b"v");
+        let told = commit(&mut writer, &[&value]);
+        assert!(matches!(told[0], Err(AppendError::Unknown(_))), "{told:?}");
+        writer
+            .connection
+            .execute_batch("DROP TRIGGER fail")
+            .unwrap();
+        let told = commit(&mut writer, &[&value]);
+        assert!(
+            matches!(told[0], Err(AppendError::Refused(Refused::Broken(_)))),
+            "{told:?}"
+        );
+    }
+}

@@ -57,7 +57,10 @@ pub(super) fn common(config: &KafkaConfig) -> ClientConfig {
         .set("allow.auto.create.topics", "false")
         .set("socket.nagle.disable", "true")
         .set("socket.keepalive.enable", "true")
-        .set("socket.timeout.ms", millis(config.open_timeout.max(Duration::from_secs(1))))
+        .set(
+            "socket.timeout.ms",
+            millis(config.open_timeout.max(Duration::from_secs(1))),
+        )
         .set("socket.connection.setup.timeout.ms", "5000")
         // The default waits up to 10 s before it looks for a broker that came back.
         .set("reconnect.backoff.ms", "50")
@@ -112,7 +115,10 @@ pub(super) fn consumer(config: &KafkaConfig) -> ClientConfig {
         // The default keeps a reader that caught up waiting for a second.
         .set("fetch.queue.backoff.ms", "10")
         .set("queued.min.messages", "100000")
-        .set("queued.max.messages.kbytes", config.queued_kib_max.to_string())
+        .set(
+            "queued.max.messages.kbytes",
+            config.queued_kib_max.to_string(),
+        )
         .set("fetch.message.max.bytes", "1048588")
         .set("fetch.max.bytes", "4194304")
         // A day: a tail joins no group, so how often it is read is its owner's business.

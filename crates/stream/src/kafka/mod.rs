@@ -183,11 +183,7 @@ impl Opening<'_> {
         }
     }
 
-    async fn check_settings(
-        &self,
-        index: &Described,
-        claims: &Described,
-    ) -> Result<(), OpenError> {
+    async fn check_settings(&self, index: &Described, claims: &Described) -> Result<(), OpenError> {
         let production = self.config.production;
         let topics = match settings::read(self.config, index, claims).await {
             Ok(topics) => topics,
@@ -271,7 +267,11 @@ impl Inner {
         let topic = self.topic(lane);
         let (described, bounds) = self
             .asker
-            .probe(&topic.name, native_partition(lane)?, self.config.probe_timeout)
+            .probe(
+                &topic.name,
+                native_partition(lane)?,
+                self.config.probe_timeout,
+            )
             .await?;
         self.check_id(topic, &described)?;
         let (low, end) = bounds?;

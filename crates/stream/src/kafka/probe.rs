@@ -23,6 +23,8 @@ use crate::error::LogError;
 
 /// How many questions may be under way at a time; each holds a thread while it waits.
 const QUESTIONS_MAX: usize = 16;
+/// How soon a partition whose leadership changes hands is asked again.
+const LEADER_INTERVAL: Duration = Duration::from_millis(20);
 /// How much longer than its deadline a question may hold its thread.
 const SLACK: Duration = Duration::from_millis(500);
 
@@ -40,7 +42,10 @@ impl ClientContext for Silent {
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        *self.last_error.lock() = Some(reason.to_owned());
+        // "All brokers are down" follows upon the reason why.
+        if error.rdkafka_error_code() != Some(RDKafkaErrorCode::AllBrokersDown) {
+            *self.last_error.lock() = Some(reason.to_owned());
+        }
         self.context.error(error, reason);
     }
 }
@@ -63,8 +68,7 @@ impl Asker {
             context: Context { role: "probe" },
             last_error: Mutex::new(None),
         };
-        let client =
-            ThreadedProducer::from_config_and_context(&client::common(config), context)?;
+        let client = ThreadedProducer::from_config_and_context(&client::common(config), context)?;
         Ok(Self {
             client: Arc::new(OffWorker::new(client)),
             places: Arc::new(Semaphore::new(QUESTIONS_MAX)),
@@ -160,6 +164,8 @@ fn describe(
     })
 }
 
+/// The first and the next offset of a partition. A leadership that has just changed hands, or
+/// a topic that was just created, is asked again.
 fn watermarks(
     client: &Client<Silent>,
     topic: &str,
@@ -167,9 +173,25 @@ fn watermarks(
     deadline: Instant,
 ) -> Result<(Offset, Offset), LogError> {
     // Leaves time to ask whether the topic is gone, when this waits for one that is.
-    let within = left(deadline)? * 3 / 4;
-    let (low, end) = client
-        .fetch_watermarks(topic, partition, within)
-        .map_err(|error| LogError::Unavailable(error.to_string()))?;
-    Ok((offset_of(low)?, offset_of(end)?))
+    let deadline = Instant::now() + left(deadline)? * 3 / 4;
+    loop {
+        let error = match client.fetch_watermarks(topic, partition, left(deadline)?) {
+            Ok((low, end)) => return Ok((offset_of(low)?, offset_of(end)?)),
+            Err(error) => error,
+        };
+        let passing = matches!(
+            error.rdkafka_error_code(),
+            Some(
+                RDKafkaErrorCode::NotLeaderForPartition
+                    | RDKafkaErrorCode::LeaderNotAvailable
+                    | RDKafkaErrorCode::OffsetNotAvailable
+                    | RDKafkaErrorCode::FencedLeaderEpoch
+                    | RDKafkaErrorCode::UnknownLeaderEpoch
+            )
+        );
+        if !passing || left(deadline).is_err() {
+            return Err(LogError::Unavailable(error.to_string()));
+        }
+        std::thread::sleep(LEADER_INTERVAL.min(deadline.saturating_duration_since(Instant::now())));
+    }
 }

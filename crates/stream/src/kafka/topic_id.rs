@@ -99,8 +99,7 @@ impl Queue {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             // SAFETY: the queue is live; the event that is returned is ours to destroy.
-            let event =
-                unsafe { native::rd_kafka_queue_poll(self.0.as_ptr(), milliseconds(left)) };
+            let event = unsafe { native::rd_kafka_queue_poll(self.0.as_ptr(), milliseconds(left)) };
             let Some(event) = NonNull::new(event).map(Answer) else {
                 return Err(DescribeError::Call("timed out".to_owned()));
             };
@@ -124,10 +123,7 @@ impl Drop for Queue {
 struct Options(NonNull<native::rd_kafka_AdminOptions_t>);
 
 impl Options {
-    fn new<C: ClientContext>(
-        client: &Client<C>,
-        timeout: Duration,
-    ) -> Result<Self, DescribeError> {
+    fn new<C: ClientContext>(client: &Client<C>, timeout: Duration) -> Result<Self, DescribeError> {
         // SAFETY: the client is borrowed for the call.
         let options = unsafe {
             native::rd_kafka_AdminOptions_new(
@@ -263,7 +259,9 @@ unsafe fn described(
     };
     if (high, low) == (0, 0) {
         // Brokers before 2.8, or with ZooKeeper metadata of that age.
-        return Err(DescribeError::Call("the brokers know no topic ids".to_owned()));
+        return Err(DescribeError::Call(
+            "the brokers know no topic ids".to_owned(),
+        ));
     }
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&high.to_be_bytes());

@@ -245,7 +245,10 @@ async fn a_probe_follows_the_end_and_keeps_the_identity(fixture: Fixture) {
     let empty = log.probe(P0).await.unwrap();
     assert_eq!((empty.low, empty.end), (Offset(0), Offset(0)));
     let index = log.probe(Lane::Index).await.unwrap();
-    assert_ne!(index.log_id, empty.log_id, "each topic has its own identity");
+    assert_ne!(
+        index.log_id, empty.log_id,
+        "each topic has its own identity"
+    );
     assert_eq!(log.probe(P1).await.unwrap().log_id, empty.log_id);
     for n in 1..=5 {
         log.append(P0, value(n)).await.unwrap();
@@ -435,7 +438,10 @@ async fn a_tail_that_nobody_reads_stays_bounded(mut fixture: Fixture) {
     queued_max = queued_max.max(tail.queued());
     // The bound may be passed by what one fetch brings, 1 MiB.
     let bytes = queued_max as usize * BYTES;
-    assert!(bytes <= 2 * 1024 * 1024 + 512 * 1024, "{queued_max} records");
+    assert!(
+        bytes <= 2 * 1024 * 1024 + 512 * 1024,
+        "{queued_max} records"
+    );
     // It goes on from there without a gap.
     let items = read(&mut tail, COUNT / 256 * 256).await;
     assert_eq!(items[0].offset, before.next());

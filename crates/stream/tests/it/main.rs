@@ -1,4 +1,8 @@
 //! The log against real Kafka brokers and real files.
+#![expect(
+    clippy::unwrap_used,
+    reason = "in a test these fail the test, helpers included"
+)]
 
 mod contract;
 mod embedded;
