@@ -21,6 +21,7 @@ pub mod proxy;
 pub mod redis;
 pub mod resp;
 pub mod shared;
+pub mod stack;
 pub mod tools;
 pub mod wait;
 

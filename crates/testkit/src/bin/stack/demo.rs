@@ -4,23 +4,28 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
+use dropgate_testkit::stack::{Admin, Backing, Services, Settings, Shape, TOKEN_KID, limits};
 use dropgate_testkit::tools;
 use serde::Deserialize;
 
-use crate::admin::Admin;
-use crate::backing::{Backing, Stack};
 use crate::development::root;
-use crate::limits;
 use crate::output::say;
-use crate::services::Services;
-use crate::settings::{Settings, TOKEN_KID};
 use crate::verdict;
 
 const SALE: &str = "demo";
 const PROBE_SALE: &str = "probe";
 /// The share of what the system sustains that users come at.
 const SHARE_OF_PROBED_RATE: f64 = 0.7;
+
+/// What stands behind the sale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Stack {
+    /// One process with an embedded log and SQLite, beside Redis
+    Embedded,
+    /// Separate processes on Kafka and Postgres
+    Full,
+}
 
 /// What is sold, and to whom.
 #[derive(Args)]
@@ -81,7 +86,10 @@ impl<'a> Demo<'a> {
             Stack::Embedded => "starting Redis and `dropgate serve` (embedded log, SQLite)",
             Stack::Full => "starting Redis, Kafka, Postgres, two gateways and an order-writer",
         });
-        let backing = Backing::start(args.stack)?;
+        let backing = Backing::start(match args.stack {
+            Stack::Embedded => Shape::Embedded,
+            Stack::Full => Shape::Full,
+        })?;
         let settings = Settings::new(out, &backing)?;
         let services = match args.stack {
             Stack::Embedded => Services::embedded(&settings, out)?,

@@ -6,15 +6,13 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use dropgate_testkit::stack::{Backing, Services, Settings, Shape};
 use dropgate_testkit::wait::{self, Seen};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
-use crate::backing::{Backing, Stack};
 use crate::output::say;
-use crate::services::Services;
-use crate::settings::Settings;
 
 /// Where the stack keeps its files; there is at most one stack in a folder.
 #[derive(Debug, Args)]
@@ -101,7 +99,7 @@ pub fn down(place: &Place) -> Result<()> {
 /// When it does not come up.
 pub fn hold(place: &Place) -> Result<()> {
     let folder = place.folder()?;
-    let backing = Backing::start(Stack::Full)?;
+    let backing = Backing::start(Shape::Full)?;
     let settings = Settings::new(&folder, &backing)?;
     let mut services = Services::full(&settings, &folder)?;
     let record = Record {

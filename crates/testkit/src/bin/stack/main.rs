@@ -1,14 +1,9 @@
 //! `stack`: the whole of Dropgate on this machine, without containers: for development (`make up`,
 //! `make down`), for the demonstration (`make demo`), and the shared servers of the tests.
 
-mod admin;
-mod backing;
 mod demo;
 mod development;
-mod limits;
 mod output;
-mod services;
-mod settings;
 mod verdict;
 
 use std::process::ExitCode;

@@ -2,14 +2,15 @@
 
 use std::time::{Duration, Instant};
 
+use crate::http;
 use anyhow::{Result, bail};
-use dropgate_testkit::http;
 
 /// How long a call may be answered "not now" (503): a gateway may be ready a moment before the
 /// first freshness of its log is known.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The admin API of a gateway.
+#[derive(Clone, Copy)]
 pub struct Admin<'a> {
     /// Its port.
     pub port: u16,

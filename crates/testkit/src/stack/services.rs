@@ -2,16 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
+use super::{GatewayPorts, Settings};
+use crate::ports::Port;
+use crate::{Process, ProcessOptions, Ready};
 use anyhow::{Context, Result};
-use dropgate_testkit::ports::Port;
-use dropgate_testkit::{Process, ProcessOptions, Ready};
-
-use crate::settings::{GatewayPorts, Settings};
 
 /// How many gateways the full stack has.
 const GATEWAYS: usize = 2;
 
 /// The running processes. They end with this value.
+#[derive(Debug)]
 pub struct Services {
     /// Every process, by the name that reports give it.
     pub processes: Vec<(String, Process)>,
@@ -87,6 +87,7 @@ impl Services {
     }
 
     /// The URLs that users go to.
+    #[must_use]
     pub fn urls(&self) -> Vec<String> {
         let url = |ports: &GatewayPorts| format!("http://127.0.0.1:{}", ports.public);
         self.gateways.iter().map(url).collect()

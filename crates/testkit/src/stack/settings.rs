@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::backing::Backing;
+use super::Backing;
 
 /// The name of the key that signs the tokens of users.
 pub const TOKEN_KID: &str = "stack";
@@ -65,7 +65,8 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The database's URL.
+    /// The database's URL, with its password.
+    #[must_use]
     pub fn database(&self) -> &str {
         &self.database
     }

@@ -1,14 +1,13 @@
 //! The servers behind Dropgate.
 
-use anyhow::{Context, Result};
-use clap::ValueEnum;
-use dropgate_testkit::{
+use crate::{
     AppendOnly, Database, Kafka, KafkaOptions, Postgres, PostgresOptions, Redis, RedisOptions,
 };
+use anyhow::{Context, Result};
 
 /// What stands behind a sale.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Stack {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
     /// One process with an embedded log and SQLite; only Redis beside it.
     Embedded,
     /// Two gateways, an order-writer and a reconciler as processes of their own, on Kafka and
@@ -17,32 +16,39 @@ pub enum Stack {
 }
 
 /// The running servers. They end with this value.
+#[derive(Debug)]
 pub struct Backing {
+    /// Redis.
     pub redis: Redis,
+    /// Kafka and Postgres, in the full stack.
     pub durable: Option<Durable>,
 }
 
 /// The log and the database of the full stack.
+#[derive(Debug)]
 pub struct Durable {
+    /// The broker.
     pub kafka: Kafka,
     // Before its server, which it needs to go.
+    /// The database.
     pub database: Database,
-    _postgres: Postgres,
+    /// The database's server.
+    pub postgres: Postgres,
 }
 
 impl Backing {
-    /// Starts the servers of this stack, next to each other.
+    /// Starts the servers of this shape, next to each other.
     ///
     /// # Errors
     /// When one is not installed or does not come up.
-    pub fn start(stack: Stack) -> Result<Self> {
+    pub fn start(shape: Shape) -> Result<Self> {
         let redis = Redis::start(&RedisOptions {
             append_only: AppendOnly::Everysec,
             ..RedisOptions::default()
         })?;
-        let durable = match stack {
-            Stack::Embedded => None,
-            Stack::Full => Some(Durable::start()?),
+        let durable = match shape {
+            Shape::Embedded => None,
+            Shape::Full => Some(Durable::start()?),
         };
         Ok(Self { redis, durable })
     }
@@ -64,7 +70,7 @@ impl Durable {
             Ok(Self {
                 kafka,
                 database,
-                _postgres: postgres,
+                postgres,
             })
         })
     }

@@ -1,0 +1,13 @@
+//! The whole of Dropgate on this machine: the servers behind it and its own processes, configured
+//! for each other. For tests of the whole path, for `make demo`, `make up` and `make bench`.
+
+mod admin;
+mod backing;
+pub mod limits;
+mod services;
+mod settings;
+
+pub use admin::Admin;
+pub use backing::{Backing, Durable, Shape};
+pub use services::Services;
+pub use settings::{GatewayPorts, Settings, TOKEN_KID};

@@ -1,0 +1,175 @@
+//! Users, one request after the other on a connection that is kept.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use serde_json::{Value, json};
+
+use crate::settings::{ADMIN_KEY, TOKEN_KID, TOKEN_SECRET};
+
+/// How long any answer may take before it counts as none.
+pub const BOUND: Duration = Duration::from_secs(60);
+
+/// A signed token of this user.
+pub fn token(user: &str) -> Result<String> {
+    let mut header = Header::new(Algorithm::HS256);
+    header.typ = Some("dropgate-user+jwt".to_owned());
+    header.kid = Some(TOKEN_KID.to_owned());
+    let expires = now_ms()? / 1000 + 3600;
+    let claims = json!({"sub": user, "aud": "dropgate", "exp": expires});
+    let key = EncodingKey::from_secret(TOKEN_SECRET.as_bytes());
+    Ok(jsonwebtoken::encode(&header, &claims, &key)?)
+}
+
+pub fn now_ms() -> Result<u64> {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH)?;
+    Ok(u64::try_from(since.as_millis())?)
+}
+
+/// An answer.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub location: Option<String>,
+    pub body: Value,
+    /// From the first byte sent to the last one read.
+    pub took: Duration,
+}
+
+impl Answer {
+    /// A text of the body; empty when there is none.
+    pub fn text(&self, field: &str) -> &str {
+        self.body[field].as_str().unwrap_or_default()
+    }
+
+    pub fn code(&self) -> &str {
+        self.text("code")
+    }
+
+    /// Status and code in one word, for counts: `201`, `503 halted`.
+    pub fn kind(&self) -> String {
+        format!("{} {}", self.status, self.code())
+            .trim_end()
+            .to_owned()
+    }
+}
+
+/// One connection to a gateway, made anew when it breaks.
+#[derive(Debug)]
+pub struct Client {
+    port: u16,
+    connection: Option<BufReader<TcpStream>>,
+}
+
+impl Client {
+    pub fn new(port: u16) -> Self {
+        Self {
+            port,
+            connection: None,
+        }
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// Claims a unit for the user, whose key is always the same.
+    pub fn claim(&mut self, sale: &str, user: &str) -> Result<Answer> {
+        let headers = format!(
+            "Authorization: Bearer {}\r\nIdempotency-Key: {}\r\n",
+            token(user)?,
+            key_of(user)
+        );
+        self.send("POST", &format!("/v1/sales/{sale}/claims"), &headers, "{}")
+    }
+
+    /// Asks what became of a claim.
+    pub fn look_up(&mut self, location: &str, user: &str) -> Result<Answer> {
+        let headers = format!("Authorization: Bearer {}\r\n", token(user)?);
+        self.send("GET", location, &headers, "")
+    }
+
+    /// The public state of a sale.
+    pub fn state(&mut self, sale: &str) -> Result<Answer> {
+        self.send("GET", &format!("/v1/sales/{sale}"), "", "")
+    }
+
+    /// A call of the admin API.
+    pub fn admin(&mut self, method: &str, path: &str, body: &str) -> Result<Answer> {
+        let headers =
+            format!("Authorization: Bearer {ADMIN_KEY}\r\nContent-Type: application/json\r\n");
+        self.send(method, &format!("/admin/v1/sales{path}"), &headers, body)
+    }
+
+    pub fn send(&mut self, method: &str, path: &str, headers: &str, body: &str) -> Result<Answer> {
+        let length = body.len();
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{headers}\
+             Content-Length: {length}\r\n\r\n{body}"
+        );
+        // A kept connection may have been closed meanwhile; a claim sent twice is the same claim.
+        if let Some(mut kept) = self.connection.take()
+            && let Ok(answer) = exchange(&mut kept, &request)
+        {
+            return Ok(self.keep(kept, answer));
+        }
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
+        let stream = TcpStream::connect_timeout(&address, BOUND)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(BOUND))?;
+        let mut connection = BufReader::new(stream);
+        let answer = exchange(&mut connection, &request)
+            .with_context(|| format!("{method} {path} at {address}"))?;
+        Ok(self.keep(connection, answer))
+    }
+
+    fn keep(&mut self, connection: BufReader<TcpStream>, (answer, close): (Answer, bool)) -> Answer {
+        self.connection = (!close).then_some(connection);
+        answer
+    }
+}
+
+/// The idempotency key of a user.
+pub fn key_of(user: &str) -> String {
+    format!("key-{user}")
+}
+
+/// One request and its answer, and whether the server closes the connection after it.
+fn exchange(connection: &mut BufReader<TcpStream>, request: &str) -> Result<(Answer, bool)> {
+    let begun = Instant::now();
+    connection.get_mut().write_all(request.as_bytes())?;
+    let mut line = String::new();
+    connection.read_line(&mut line)?;
+    let status = line.split_whitespace().nth(1).context("a status line")?;
+    let status = status.parse()?;
+    let (mut length, mut location, mut close) = (0, None, false);
+    loop {
+        line.clear();
+        connection.read_line(&mut line)?;
+        let Some((name, value)) = line.trim_end().split_once(':') else {
+            break;
+        };
+        let value = value.trim();
+        match name.to_ascii_lowercase().as_str() {
+            "content-length" => length = value.parse()?,
+            "location" => location = Some(value.to_owned()),
+            "connection" => close = value.eq_ignore_ascii_case("close"),
+            "transfer-encoding" => bail!("an answer in chunks"),
+            _ => {}
+        }
+    }
+    let mut body = vec![0; length];
+    connection.read_exact(&mut body)?;
+    let took = begun.elapsed();
+    let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
+    let answer = Answer {
+        status,
+        location,
+        body,
+        took,
+    };
+    Ok((answer, close))
+}

@@ -1,0 +1,102 @@
+//! What came of a sale, by the reconciler and by the oracle.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use dropgate_testkit::ProcessOptions;
+use dropgate_testkit::tools;
+use serde_json::Value;
+
+use crate::stack::Stack;
+
+/// How long a program that compares may take.
+const BOUND: Duration = Duration::from_secs(300);
+
+/// What a program that compares says.
+#[derive(Debug)]
+pub struct Verdict {
+    pub holds: bool,
+    /// What it printed, and its report.
+    pub text: String,
+    pub report: Value,
+}
+
+impl Stack {
+    /// Closes the sale and fails unless its books balance: exactly `stock` units went to as many
+    /// users, each told winner has the one row, and reconciler and oracle find every promise kept.
+    /// `told` must hold every client of the sale.
+    pub fn books(&self, sale: &str, stock: u64, told: &Path) -> Result<()> {
+        self.close(sale)?;
+        let reconciled = self.reconcile(sale, told)?;
+        ensure!(reconciled.holds, "the reconciler: {}", reconciled.text);
+        let judged = self.ask_the_oracle(sale, Some(told), &["--complete"])?;
+        ensure!(judged.holds, "the oracle: {}", judged.text);
+        let rows = self.database.sql(&format!(
+            "SELECT count(*), count(DISTINCT user_id), min(unit), max(unit) FROM orders \
+             WHERE sale_id = '{sale}'"
+        ))?;
+        let rows = rows.trim();
+        ensure!(rows == format!("{stock}|{stock}|1|{stock}"), "rows: {rows}");
+        Ok(())
+    }
+
+    /// The reconciler's comparison of Redis, log, database and what clients were told. It waits
+    /// until the database has reached the log's end.
+    pub fn reconcile(&self, sale: &str, told: &Path) -> Result<Verdict> {
+        let json = self.file(&format!("{sale}-reconcile.json"));
+        let reconciler = self.file("reconciler.toml");
+        let options = ProcessOptions::of_ours("dropgate-reconciler")?
+            .args(["--sale", sale, "--config", &reconciler.to_string_lossy()])
+            .args(["--told", &told.to_string_lossy()])
+            .args(["--json", &json.to_string_lossy()]);
+        compare(options, &json)
+    }
+
+    /// The oracle's comparison of a dump of the log with all other witnesses. `told` is what
+    /// clients were told.
+    pub fn ask_the_oracle(
+        &self,
+        sale: &str,
+        told: Option<&Path>,
+        more: &[&str],
+    ) -> Result<Verdict> {
+        let log = self.file(&format!("{sale}-log.jsonl"));
+        let (dropgate, out) = (self.file("dropgate.toml"), log.to_string_lossy());
+        let mut dump = ProcessOptions::of_ours("dropgate")?
+            .args(["log", "dump", "--config", &dropgate.to_string_lossy()])
+            .args(["--out", &out])
+            .start()?;
+        let code = dump.wait(BOUND)?;
+        ensure!(code == Some(0), "the dump of the log: {}", dump.output()?);
+        let json = self.file(&format!("{sale}-oracle.json"));
+        let oracle = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../loadtest/oracle/oracle.py");
+        let mut options = ProcessOptions::program(&tools::find("python3", &[])?)
+            .args([oracle.to_string_lossy(), "--sale".into(), sale.into()])
+            .args(["--log", &out, "--json", &json.to_string_lossy()])
+            .args(["--sql", &self.database.url()])
+            .args(more.iter().copied());
+        options = match told {
+            Some(told) => options.args(["--told", &told.to_string_lossy()]),
+            None => options.args(["--without", "told"]),
+        };
+        if !more.contains(&"redis") {
+            options = options.args(["--redis", &self.redis.url()]);
+        }
+        compare(options, &json)
+    }
+}
+
+/// Runs a program that compares: 0 is yes, 1 is no, the rest is that it could not.
+fn compare(options: ProcessOptions, json: &Path) -> Result<Verdict> {
+    let mut process = options.start()?;
+    let code = process.wait(BOUND)?;
+    let text = process.output()?;
+    ensure!(matches!(code, Some(0 | 1)), "it ended with {code:?}: {text}");
+    let report = std::fs::read(json).with_context(|| format!("reading {}", json.display()))?;
+    Ok(Verdict {
+        holds: code == Some(0),
+        text,
+        report: serde_json::from_slice(&report)?,
+    })
+}
