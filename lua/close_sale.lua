@@ -2,7 +2,7 @@
 --
 -- KEYS  1 current   the text "L:g" of the sale's current generation
 --       2 state     hash: the sale's counters and clock in this generation
---       3 outbox    stream: the events that the log's readers have not applied yet
+--       3 outbox    stream: at least the events that the log's readers have not applied yet
 -- ARGV  1 generation   the caller's "L:g"
 --       2 applied      the last seq of this generation that the caller's ledger has applied
 --       3 deadline_ms  from then on, in Redis' time, this call does nothing
@@ -54,6 +54,6 @@ redis.call('XADD', KEYS[3], string.format('%.0f-0', seq), 'e', event)
 redis.call('HSET', KEYS[2], 'st', 'closed', 'seq', seq, 'head', next_head, 'time', now,
   'applied', math.max(applied, done))
 if applied > done then
-  redis.call('XTRIM', KEYS[3], 'MINID', '=', string.format('%.0f-0', applied + 1))
+  redis.call('XTRIM', KEYS[3], 'MINID', '~', string.format('%.0f-0', applied + 1))
 end
 return { 'closed_now', now, seq, event }

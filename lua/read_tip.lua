@@ -2,7 +2,7 @@
 --
 -- KEYS  1 current   the text "L:g" of the sale's current generation
 --       2 state     hash: the sale's counters and clock in this generation
---       3 outbox    stream: the events that the log's readers have not applied yet
+--       3 outbox    stream: at least the events that the log's readers have not applied yet
 -- ARGV  1 generation   the caller's "L:g"
 --       2 applied      the last seq of this generation that the caller's ledger has applied
 --       3 max          how many events to return at most; the oldest come first
@@ -10,8 +10,8 @@
 --       stale | missing | behind
 --       tip seq head applied events   `head` is the SHA-1 of event `seq`; `events` alternates
 --                                     seq and event
--- Invariant: `applied` only goes forward, and the outbox holds what is above it and nothing
--- else. That is all this script changes; called twice it changes nothing.
+-- Invariant: `applied` only goes forward, the outbox keeps all that is above it, and `events`
+-- holds nothing else. That is all this script changes; called twice it changes nothing.
 
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)

@@ -22,7 +22,10 @@ pub struct Built {
     pub marker: (Seq, Digest),
     pub applied: Seq,
     pub claims: HashMap<UserId, Vec<Entry>>,
+    /// What is above `applied`; Redis may still hold some of what is below.
     pub outbox: BTreeMap<Seq, Vec<u8>>,
+    /// All events ever.
+    pub events: BTreeMap<Seq, Vec<u8>>,
 }
 
 /// A reply without its time: the status, then the fields.
@@ -47,6 +50,7 @@ impl Model {
             applied: state.seq,
             claims: claims.clone(),
             outbox: BTreeMap::new(),
+            events: BTreeMap::new(),
         };
         self.generations
             .entry(scope.tag().to_owned())
@@ -225,6 +229,7 @@ impl Built {
         self.state.time = now;
         self.state.head = dropgate_events::digest(&event);
         self.outbox.insert(seq, event.to_vec());
+        self.events.insert(seq, event.to_vec());
         self.trim(applied);
         event.to_vec()
     }

@@ -285,12 +285,24 @@ async fn what_is_applied_goes_only_forward_and_the_outbox_is_trimmed_through_it(
     let before = sale.dump();
     assert_eq!(tip(4, 0).await, (4, 6, vec![]));
     assert_eq!(sale.dump(), before);
-    // A win trims as well.
+    // A win tells as well.
     won(&sale, Seq(9), &claim("v", 11)).await;
     assert_eq!(tip(0, 500).await, (9, 2, vec![10, 11]));
-    assert_eq!(sale.cli(&["XLEN", &sale.key("outbox")]), "2");
+    assert_eq!(tip(11, 500).await, (11, 0, vec![]));
+    assert_eq!(sale.cli(&["XLEN", &sale.key("outbox")]), "0");
     let behind = sale.gateway.tip(&sale.scope, &sale.scripts, Seq(12), 1);
     assert_eq!(behind.await, Err(CallError::Behind));
+}
+
+#[tokio::test]
+async fn wins_alone_keep_the_outbox_bounded() {
+    let sale = Sale::open(Definition::of(2000)).await;
+    for n in 1..=1000u64 {
+        won(&sale, Seq(n - 1), &claim(&format!("u{n}"), n)).await;
+    }
+    let len: u64 = sale.cli(&["XLEN", &sale.key("outbox")]).parse().unwrap();
+    // Redis cuts whole blocks, of 100 events at most.
+    assert!((1..=101).contains(&len), "{len}");
 }
 
 #[tokio::test]
