@@ -100,7 +100,7 @@ pub struct KafkaConfig {
     /// The bound of opening, of creating topics and of reading their settings. Default: 10 s.
     #[serde(with = "humantime_serde")]
     pub open_timeout: Duration,
-    /// What one tail may hold for a reader that is slow, in KiB. Default: 16384 (16 MiB).
+    /// What one tail may hold for a reader that is slow, in KiB. Default: 8192 (8 MiB).
     pub queued_kib_max: u32,
     /// A user and a password, where the brokers ask for them. Default: none.
     pub sasl: Option<Sasl>,
@@ -121,7 +121,7 @@ impl Default for KafkaConfig {
             append_timeout: Duration::from_secs(5),
             probe_timeout: Duration::from_secs(1),
             open_timeout: Duration::from_secs(10),
-            queued_kib_max: 16 * 1024,
+            queued_kib_max: 8 * 1024,
             sasl: None,
         }
     }

@@ -11,7 +11,7 @@ mod schema;
 mod writer;
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -70,9 +70,32 @@ struct Shared {
 struct Ends {
     by_lane: Box<[AtomicU64]>,
     commits: watch::Sender<u64>,
+    /// False once this process has given up the right to write: another may.
+    writing: AtomicBool,
 }
 
 impl Ends {
+    fn new(next: &[u64]) -> Self {
+        Self {
+            by_lane: next.iter().map(|&n| AtomicU64::new(n)).collect(),
+            commits: watch::Sender::new(0),
+            writing: AtomicBool::new(true),
+        }
+    }
+
+    /// Where every lane ends now; wakes whoever waits for it.
+    fn publish(&self, next: &[u64]) {
+        for (end, next) in self.by_lane.iter().zip(next) {
+            end.store(*next, Ordering::Release);
+        }
+        self.commits.send_modify(|commits| *commits += 1);
+    }
+
+    fn stop(&self) {
+        self.writing.store(false, Ordering::Release);
+        self.commits.send_modify(|commits| *commits += 1);
+    }
+
     fn end(&self, lane: Lane) -> Option<Offset> {
         let end = self.by_lane.get(slot(lane))?;
         Some(Offset(end.load(Ordering::Acquire)))
@@ -88,6 +111,12 @@ fn slot(lane: Lane) -> usize {
 }
 
 impl Shared {
+    /// The ends, as long as nobody but this process can move them.
+    fn own_ends(&self) -> Option<&Ends> {
+        let ends = self.ends.as_ref()?;
+        ends.writing.load(Ordering::Acquire).then_some(ends)
+    }
+
     fn id_of(&self, lane: Lane) -> LogId {
         self.ids.of(lane)
     }
@@ -163,10 +192,7 @@ impl EmbeddedLog {
         let config = checked(config)?;
         blocking_open(move || {
             let file = schema::open_for_writing(&config)?;
-            let ends = Ends {
-                by_lane: file.next.iter().map(|&n| AtomicU64::new(n)).collect(),
-                commits: watch::Sender::new(0),
-            };
+            let ends = Ends::new(&file.next);
             let shared = Arc::new(Shared::new(&config, file.opened, Some(ends)));
             let appender = Appender::start(&config, file.lock, file.connection, &shared)?;
             Ok(Self {

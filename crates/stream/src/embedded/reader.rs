@@ -72,7 +72,7 @@ impl EmbeddedTail {
     fn due(&mut self) -> Vec<(Lane, Offset)> {
         let lanes = self.lanes.len();
         self.first = (self.first + 1) % lanes.max(1);
-        let ends = self.shared.ends.as_ref();
+        let ends = self.shared.own_ends();
         let news = |&(lane, next): &(Lane, Offset)| {
             ends.is_none_or(|ends| ends.end(lane).is_none_or(|end| next < end))
         };
@@ -117,18 +117,20 @@ impl EmbeddedTail {
 
     /// Waits until there may be news, at most until the deadline. False at the deadline.
     async fn news(&mut self, deadline: Instant) -> bool {
-        match &mut self.commits {
-            Some(commits) => match timeout_at(deadline, commits.changed()).await {
-                Ok(Ok(())) => true,
-                // The writer's side lives in `shared`, which this tail holds: never closed.
-                Ok(Err(_)) | Err(_) => false,
-            },
+        // Another process may write: its commits ring no bell here.
+        let poll = match self.shared.own_ends() {
+            Some(_) => deadline,
+            None => deadline.min(Instant::now() + self.shared.poll_interval),
+        };
+        let rang = match &mut self.commits {
+            // The bell lives in `shared`, which this tail holds: it is never closed.
+            Some(commits) => timeout_at(poll, commits.changed()).await.is_ok(),
             None => {
-                let poll = Instant::now() + self.shared.poll_interval;
-                tokio::time::sleep_until(poll.min(deadline)).await;
-                poll < deadline
+                tokio::time::sleep_until(poll).await;
+                false
             }
-        }
+        };
+        rang || poll < deadline
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::place::WriterLock;
-use super::{Ends, Shared, schema, slot};
+use super::{Shared, schema, slot};
 use crate::Lane;
 use crate::config::EmbeddedConfig;
 use crate::error::{AppendError, OpenError, Refused};
@@ -62,8 +62,12 @@ impl Appender {
             shared: Arc::clone(shared),
             broken: None,
         };
+        let tails = Arc::clone(shared);
         let work = move || {
             writer.run(jobs);
+            if let Some(ends) = &tails.ends {
+                ends.stop();
+            }
             // In this order: whoever sees the thread ended can open the file at once.
             drop(lock);
             drop(alive);
@@ -213,10 +217,7 @@ impl Writer {
             self.broken = Some(error.to_string());
             return Err(Failure::At(error.to_string()));
         }
-        for (end, next) in ends.by_lane.iter().zip(next) {
-            end.store(next, Ordering::Release);
-        }
-        ends.commits.send_modify(|commits| *commits += 1);
+        ends.publish(&next);
         Ok(offsets)
     }
 
@@ -241,18 +242,11 @@ impl Writer {
             schema::ends(&mut self.connection, self.shared.partitions),
             &self.shared.ends,
         ) {
-            (Ok(next), Some(ends)) => publish(ends, &next),
+            (Ok(next), Some(ends)) => ends.publish(&next),
             (Err(error), _) => self.broken = Some(format!("cannot read the ends: {error}")),
             (_, None) => {}
         }
     }
-}
-
-fn publish(ends: &Ends, next: &[u64]) {
-    for (end, next) in ends.by_lane.iter().zip(next) {
-        end.store(*next, Ordering::Release);
-    }
-    ends.commits.send_modify(|commits| *commits += 1);
 }
 
 fn refused(group: &[Job], why: &Refused) -> Vec<Answer> {
@@ -296,10 +290,9 @@ fn is_final(error: &rusqlite::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicU64;
-
     use dropgate_domain::PartitionId;
 
+    use super::super::Ends;
     use super::*;
 
     const P0: Lane = Lane::Claims(PartitionId(0));
@@ -311,10 +304,7 @@ mod tests {
             ..EmbeddedConfig::default()
         };
         let file = schema::open_for_writing(&config).unwrap();
-        let ends = Ends {
-            by_lane: file.next.iter().map(|&n| AtomicU64::new(n)).collect(),
-            commits: watch::Sender::new(0),
-        };
+        let ends = Ends::new(&file.next);
         let shared = Arc::new(Shared::new(&config, file.opened, Some(ends)));
         let writer = Writer {
             connection: file.connection,

@@ -114,7 +114,8 @@ pub(super) fn consumer(config: &KafkaConfig) -> ClientConfig {
         .set("fetch.error.backoff.ms", "50")
         // The default keeps a reader that caught up waiting for a second.
         .set("fetch.queue.backoff.ms", "10")
-        .set("queued.min.messages", "100000")
+        // Enough for the next fetch to be on its way; each costs some 300 bytes beside its own.
+        .set("queued.min.messages", "20000")
         .set(
             "queued.max.messages.kbytes",
             config.queued_kib_max.to_string(),

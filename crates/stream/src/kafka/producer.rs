@@ -200,7 +200,38 @@ fn not_delivered(error: &KafkaError) -> AppendError {
 
 #[cfg(test)]
 mod tests {
+    use rdkafka::mocking::MockCluster;
+    use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
+
     use super::*;
+
+    /// librdkafka's own cluster, because no real broker can be made to say this.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_producer_that_lost_its_sequence_is_made_anew() {
+        let cluster = MockCluster::new(1).unwrap();
+        cluster.create_topic("t", 1, 1).unwrap();
+        let config = KafkaConfig {
+            brokers: cluster.bootstrap_servers(),
+            ..KafkaConfig::default()
+        };
+        let producer = Arc::new(Producer::new(&config).unwrap());
+        let value = Bytes::from_static(b"v");
+        assert_eq!(producer.append("t", 0, value.clone()).await, Ok(Offset(0)));
+
+        let lost = RDKafkaRespErr::RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER;
+        cluster.request_errors(RDKafkaApiKey::Produce, &[lost]);
+        let told = producer.append("t", 0, value.clone()).await;
+        assert!(matches!(told, Err(AppendError::Unknown(_))), "{told:?}");
+        let begun = Instant::now();
+        loop {
+            match producer.append("t", 0, value.clone()).await {
+                Ok(offset) => break assert!(offset.0 >= 1, "{offset}"),
+                Err(error) => assert!(begun.elapsed() < Duration::from_secs(30), "{error}"),
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        producer.close(Duration::from_secs(10)).await;
+    }
 
     #[test]
     fn only_what_surely_was_not_written_is_refused() {

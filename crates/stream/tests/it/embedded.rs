@@ -376,3 +376,34 @@ async fn a_locked_file_is_busy_for_a_while_and_nothing_more() {
     drop(locked);
     assert_eq!(log.append(P0, value(1)).await, Ok(Offset(0)));
 }
+
+#[tokio::test]
+async fn what_is_unknown_may_still_come() {
+    let mut fixture = Fixture::embedded();
+    fixture.config.embedded.append_timeout = Duration::from_millis(100);
+    let log = fixture.open().await;
+    let mut tail = log.tail(&START).await.unwrap();
+    let mut raw = Connection::open(&fixture.config.embedded.path).unwrap();
+    let locked = raw
+        .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
+        .unwrap();
+    let told = log.append(P0, value(7)).await.unwrap_err();
+    assert!(matches!(told, AppendError::Unknown(_)), "{told:?}");
+    drop(locked);
+    assert_eq!(read(&mut tail, 1).await[0].value, value(7));
+}
+
+#[tokio::test]
+async fn a_tail_of_a_closed_log_follows_the_next_writer() {
+    let fixture = Fixture::embedded();
+    let log = fixture.open().await;
+    let mut tail = log.tail(&START).await.unwrap();
+    log.append(P0, value(0)).await.unwrap();
+    log.close(BOUND).await;
+    let next = fixture.open().await;
+    next.append(P0, value(1)).await.unwrap();
+    assert_eq!(offsets(&read(&mut tail, 2).await), [0, 1]);
+    let waiting = tokio::spawn(async move { read(&mut tail, 1).await });
+    next.append(P0, value(2)).await.unwrap();
+    assert_eq!(waiting.await.unwrap()[0].value, value(2));
+}

@@ -133,6 +133,7 @@ async fn a_paused_broker_fails_probes_and_openings_within_their_deadline() {
     }
     fixture.config.kafka.create = true;
     fixture.config.kafka.probe_timeout = Duration::from_millis(700);
+    fixture.config.kafka.append_timeout = Duration::from_millis(700);
     let log = fixture.open().await;
     until("a probe", || log.probe(P0), Result::is_ok)
         .await
@@ -147,6 +148,10 @@ async fn a_paused_broker_fails_probes_and_openings_within_their_deadline() {
             "{answer:?}"
         );
     }
+    let told = tokio::time::timeout(BOUND, log.append(P0, value(0)))
+        .await
+        .unwrap();
+    assert!(matches!(told, Err(AppendError::Unknown(_))), "{told:?}");
     let error = log.tail(&START).await.unwrap_err();
     assert!(error.is_transient(), "{error:?}");
     fixture.config.kafka.open_timeout = Duration::from_secs(1);
@@ -154,6 +159,9 @@ async fn a_paused_broker_fails_probes_and_openings_within_their_deadline() {
     assert!(matches!(error, OpenError::Unreachable { .. }), "{error:?}");
     kafka.resume().unwrap();
     until("a probe", || log.probe(P0), Result::is_ok)
+        .await
+        .unwrap();
+    until("an append", || log.append(P0, value(1)), Result::is_ok)
         .await
         .unwrap();
 
