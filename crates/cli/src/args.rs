@@ -52,6 +52,9 @@ pub enum Command {
     /// Signs a user token, for trying things out
     #[command(long_about = TOKEN)]
     Token(Token),
+    /// Compares Redis, log and database of a sale, and states every promise
+    #[command(after_help = dropgate_reconciler::cli::AFTER_HELP)]
+    Reconcile(dropgate_reconciler::cli::Args),
     /// Reads the log
     #[command(subcommand)]
     Log(LogCommand),
@@ -218,7 +221,7 @@ mod tests {
     #[test]
     fn a_key_has_no_place_on_the_command_line() {
         let mut command = Cli::command();
-        for name in ["sale", "token", "serve"] {
+        for name in ["sale", "token", "serve", "reconcile"] {
             let help = command
                 .find_subcommand_mut(name)
                 .unwrap()

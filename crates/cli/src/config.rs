@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn every_problem_of_every_service_is_told_once() {
         let file = "[data]\ndir = ''\n[http]\nbacklog = 0\n[auth]\nkeys = [{kid = 'a', secret = 'short'}]\n\
-                    [redis]\nurl = 'http://hunter2'\n[store]\nurl = 'mysql://u:hunter3@h/d'\n\
+                    [redis]\nurl = 'hunter2'\n[store]\nurl = 'mysql://u:hunter3@h/d'\n\
                     [writer]\nbatch_events_max = 0\n[reconciler]\npage_rows = 0\n[log]\nbackend = 'kafka'\n\
                     [log.kafka]\nbrokers = 'nowhere'\n[serve]\nx = 1";
         let Err(problems) = load_from::<Config>(file, []) else {

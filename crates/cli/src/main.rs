@@ -32,6 +32,10 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Serve => serve::run(config::load(file)?),
         Command::Sale(command) => block_on(sale::run(command, file)),
         Command::Token(token) => token::run(&config::load(file)?, token),
+        Command::Reconcile(args) => {
+            let config = config::load(file)?;
+            block_on(dropgate_reconciler::cli::run(config.reconciler(), args))
+        }
         Command::Log(LogCommand::Dump { out }) => {
             let config = config::load(file)?;
             block_on(log_dump::run(&config, out))

@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn every_problem_is_reported_at_once_with_its_path() {
         let text = "[reconciler]\nwait = '2h'\nexamples_max = 0\npage_rows = 0\nwaits = 1\n\
-                    [redis]\nurl = 'http://x'\n[log]\nbackend = 'paper'\n";
+                    [redis]\nurl = 'nowhere'\n[log]\nbackend = 'paper'\n";
         assert_eq!(
             paths(text),
             [

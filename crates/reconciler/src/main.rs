@@ -1,0 +1,39 @@
+//! `dropgate-reconciler`: states every promise of a sale.
+
+use anyhow::Context;
+use clap::Parser;
+use dropgate_reconciler::{Config, cli};
+use dropgate_runtime::{config, telemetry};
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Compares what the log, Redis and the database say of a sale, and states every promise.
+///
+/// Every key of the configuration can also be given in the environment, as
+/// DROPGATE_SECTION__KEY. Sections: redis, log, store, reconciler, telemetry.
+#[derive(Parser)]
+#[command(name = "dropgate-reconciler", version, after_help = cli::AFTER_HELP)]
+struct Args {
+    /// The configuration, TOML
+    #[arg(long, env = "DROPGATE_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    reconcile: cli::Args,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    run().await.unwrap_or_else(|error| {
+        // With standard error closed there is nobody left to tell.
+        let _ = writeln!(std::io::stderr(), "dropgate-reconciler: {error:#}");
+        ExitCode::from(2)
+    })
+}
+
+async fn run() -> anyhow::Result<ExitCode> {
+    let args = Args::parse();
+    let config: Config = config::load(args.config.as_deref())?;
+    telemetry::init(&config.telemetry).context("telemetry")?;
+    cli::run(config, &args.reconcile).await
+}
