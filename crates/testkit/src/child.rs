@@ -222,6 +222,15 @@ impl Child {
         })
     }
 
+    /// The processor time it has used so far, in user and kernel; `None` when it has ended.
+    #[must_use]
+    pub fn cpu_time(&self) -> Option<std::time::Duration> {
+        let pid = i32::try_from(self.pid()).ok()?;
+        let stat = procfs::process::Process::new(pid).ok()?.stat().ok()?;
+        let micros = (stat.utime + stat.stime) * 1_000_000 / procfs::ticks_per_second();
+        Some(std::time::Duration::from_micros(micros))
+    }
+
     /// The most memory it has had so far, in bytes (`VmHWM`); `None` when it has ended.
     #[must_use]
     pub fn peak_rss_bytes(&self) -> Option<u64> {

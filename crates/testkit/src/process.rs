@@ -203,6 +203,12 @@ impl Process {
         self.child.peak_rss_bytes()
     }
 
+    /// The processor time that this run has used so far; `None` when it has ended.
+    #[must_use]
+    pub fn cpu_time(&self) -> Option<Duration> {
+        self.child.cpu_time()
+    }
+
     /// Kills it (SIGKILL) and waits until it is gone.
     ///
     /// # Errors

@@ -35,6 +35,17 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("dropgate-model", &["dropgate-domain"]),
     // Measures from outside, and shares nothing with what it measures.
     ("dropgate-loadtest", &[]),
+    // Measures side by side, and is not shipped: it may use what it measures, and the test kit.
+    (
+        "dropgate-bench",
+        &[
+            "dropgate-domain",
+            "dropgate-admission",
+            "dropgate-engine",
+            "dropgate-stream",
+            "dropgate-testkit",
+        ],
+    ),
     // Starts servers and processes, and knows none of our code.
     ("dropgate-testkit", &[]),
 ];

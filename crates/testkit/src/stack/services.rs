@@ -7,9 +7,6 @@ use crate::ports::Port;
 use crate::{Process, ProcessOptions, Ready};
 use anyhow::{Context, Result};
 
-/// How many gateways the full stack has.
-const GATEWAYS: usize = 2;
-
 /// The running processes. They end with this value.
 #[derive(Debug)]
 pub struct Services {
@@ -49,13 +46,13 @@ impl Services {
         })
     }
 
-    /// Two gateways and an order-writer.
+    /// So many gateways, and an order-writer.
     ///
     /// # Errors
     /// When one does not come up.
-    pub fn full(settings: &Settings, logs: &Path) -> Result<Self> {
+    pub fn full(settings: &Settings, logs: &Path, gateways_count: usize) -> Result<Self> {
         let (mut processes, mut gateways, mut ports) = (Vec::new(), Vec::new(), Vec::new());
-        for number in 1..=GATEWAYS {
+        for number in 1..=gateways_count {
             let name = format!("gateway-{number}");
             let (taken, gateway) = gateway_ports()?;
             ports.extend(taken);

@@ -14,6 +14,8 @@ use crate::output::say;
 use crate::verdict;
 
 const SALE: &str = "demo";
+/// How many gateways the full stack has.
+const GATEWAYS: usize = 2;
 const PROBE_SALE: &str = "probe";
 /// The share of what the system sustains that users come at.
 const SHARE_OF_PROBED_RATE: f64 = 0.7;
@@ -93,7 +95,7 @@ impl<'a> Demo<'a> {
         let settings = Settings::new(out, &backing)?;
         let services = match args.stack {
             Stack::Embedded => Services::embedded(&settings, out)?,
-            Stack::Full => Services::full(&settings, out)?,
+            Stack::Full => Services::full(&settings, out, GATEWAYS)?,
         };
         Ok(Self {
             args,

@@ -14,6 +14,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::output::say;
 
+/// How many gateways the stack has.
+const GATEWAYS: usize = 2;
+
 /// Where the stack keeps its files; there is at most one stack in a folder.
 #[derive(Debug, Args)]
 pub struct Place {
@@ -101,7 +104,7 @@ pub fn hold(place: &Place) -> Result<()> {
     let folder = place.folder()?;
     let backing = Backing::start(Shape::Full)?;
     let settings = Settings::new(&folder, &backing)?;
-    let mut services = Services::full(&settings, &folder)?;
+    let mut services = Services::full(&settings, &folder, GATEWAYS)?;
     let record = Record {
         pid: i32::try_from(std::process::id())?,
         started_ticks: procfs::process::Process::myself()?.stat()?.starttime,
