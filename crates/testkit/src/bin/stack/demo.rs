@@ -144,13 +144,12 @@ impl<'a> Demo<'a> {
 
     /// The load generator, with what every use of it needs.
     fn generator(&self, sale: &str) -> Result<Command> {
-        let mut command = Command::new(tools::profile_dir()?.join("dropgate-loadtest"));
+        let mut command = ours("dropgate-loadtest")?;
         command
             .args(["--target", &self.services.urls().join(","), "--sale", sale])
             .arg("--token-secret-file")
             .arg(&self.settings.token_secret_file)
-            .args(["--token-kid", TOKEN_KID])
-            .stdin(Stdio::null());
+            .args(["--token-kid", TOKEN_KID]);
         Ok(command)
     }
 
@@ -226,10 +225,20 @@ impl<'a> Demo<'a> {
 
     fn reconcile(&self) -> Result<bool> {
         say("the reconciler compares Redis, log and database");
-        let mut command = self.dropgate()?;
+        // In the full stack every service is a process of its own, and so is this one.
+        let mut command = match self.args.stack {
+            Stack::Embedded => ours("dropgate")?,
+            Stack::Full => ours("dropgate-reconciler")?,
+        };
+        match self.args.stack {
+            Stack::Embedded => command
+                .args(["reconcile", "--config"])
+                .arg(&self.services.dropgate),
+            Stack::Full => command.arg("--config").arg(&self.services.reconciler),
+        };
         command
-            .args(["reconcile", "--sale", SALE, "--config"])
-            .arg(&self.services.reconciler)
+            .args(["--sale", SALE, "--told"])
+            .arg(self.out.join("told.jsonl"))
             .arg("--json")
             .arg(self.out.join("reconcile.json"));
         holds(&mut command, "the reconciler")
@@ -238,7 +247,7 @@ impl<'a> Demo<'a> {
     fn ask_the_oracle(&self) -> Result<bool> {
         say("the oracle, a program of its own, compares what clients were told with all three");
         let log = self.out.join("log.jsonl");
-        let mut dump = self.dropgate()?;
+        let mut dump = ours("dropgate")?;
         dump.args(["log", "dump", "--config"])
             .arg(&self.services.dropgate)
             .arg("--out")
@@ -266,12 +275,13 @@ impl<'a> Demo<'a> {
             .arg(self.out.join("oracle.json"));
         holds(&mut command, "the oracle")
     }
+}
 
-    fn dropgate(&self) -> Result<Command> {
-        let mut command = Command::new(tools::profile_dir()?.join("dropgate"));
-        command.stdin(Stdio::null());
-        Ok(command)
-    }
+/// One of our own programs, from the folder that this one lies in.
+fn ours(binary: &str) -> Result<Command> {
+    let mut command = Command::new(tools::profile_dir()?.join(binary));
+    command.stdin(Stdio::null());
+    Ok(command)
 }
 
 /// Runs a program that checks promises: 0 is yes, 1 is no, the rest is that it could not.
