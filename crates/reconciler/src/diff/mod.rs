@@ -9,6 +9,8 @@ mod kind;
 mod owners;
 mod rows;
 mod sale;
+#[cfg(test)]
+mod tests;
 mod told;
 
 pub use kind::{Differences, Found, Kind, Source, markdown};
