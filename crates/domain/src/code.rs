@@ -95,7 +95,7 @@ codes! {
     // The sale's answers.
     SoldOut "sold_out" 409 Never;
         "Sold out"
-        "Every unit has an owner. Of a sale that is sold out, also for a token that was not checked."
+        "Every unit has an owner. Told without a look at the token: it would change nothing."
     LimitReached "limit_reached" 409 Never;
         "Limit reached"
         "The user has as many units as one user may have; `claims` lists them."

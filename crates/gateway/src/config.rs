@@ -87,7 +87,7 @@ impl Default for HttpConfig {
             admin_bind: SocketAddr::from(([127, 0, 0, 1], 8081)),
             workers: 0,
             backlog: 4096,
-            connections_max: 20_000,
+            connections_max: 16_000,
             keep_alive: Duration::from_secs(30),
             request_timeout: Duration::from_secs(5),
             cors_origins: Vec::new(),
@@ -307,6 +307,21 @@ mod tests {
         for secret in ["0123456789abcdef", "fedcba98", "hunter2", "hunter3"] {
             assert!(!text.contains(secret), "{secret}");
         }
+    }
+
+    #[test]
+    fn the_example_shows_the_defaults() {
+        let example = include_str!("../gateway.example.toml");
+        assert_eq!(
+            paths(example),
+            ["auth.keys"],
+            "but for the one key without a default"
+        );
+        let key = "keys = [{ kid = \"a\", secret = \"0123456789abcdef0123456789abcdef\" }]";
+        let example = example.replacen("\nkeys = []", &format!("\n{key}"), 1);
+        let shown: Config = load_from(&example, []).unwrap();
+        let default: Config = load_from(&format!("[auth]\n{key}"), []).unwrap();
+        assert_eq!(format!("{shown:#?}"), format!("{default:#?}"));
     }
 
     #[test]

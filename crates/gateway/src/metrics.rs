@@ -11,7 +11,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 /// How a claim was answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Answered {
     /// 201.
     Won,
@@ -35,6 +35,18 @@ impl Answered {
             Answer::Pending(_) => Self::Pending,
             _ => Self::Problem,
         }
+    }
+}
+
+impl EncodeLabelValue for Answered {
+    fn encode(&self, encoder: &mut LabelValueEncoder) -> Result<(), std::fmt::Error> {
+        encoder.write_str(match self {
+            Self::Won => "won",
+            Self::Again => "again",
+            Self::Pending => "pending",
+            Self::SoldOutLatched => "sold_out_latched",
+            Self::Problem => "problem",
+        })
     }
 }
 
@@ -129,9 +141,9 @@ mod tests {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         for line in [
-            "dropgate_http_claims_total{answer=\"Won\"} 1",
+            "dropgate_http_claims_total{answer=\"won\"} 1",
             "dropgate_http_problems_total{code=\"sold_out\"} 1",
-            "dropgate_http_claim_seconds_count{answer=\"Won\"} 1",
+            "dropgate_http_claim_seconds_count{answer=\"won\"} 1",
         ] {
             assert!(text.contains(line), "{line} in {text}");
         }

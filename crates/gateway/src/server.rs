@@ -74,7 +74,7 @@ impl Servers {
             app.app_data(state.clone())
                 .app_data(metrics.clone())
                 .app_data(document.clone())
-                .configure(|config| ops.configure_probes(config))
+                .configure(|config| ops.configure_public(config))
                 .configure(routes::client_rest)
                 .wrap(from_fn(refuse_above_cap))
                 .wrap(from_fn(edge))

@@ -26,16 +26,20 @@ impl Ops {
 
     /// The three routes, for a service that has a port of its own for operators.
     pub fn configure(&self, config: &mut web::ServiceConfig) {
-        self.configure_probes(config);
-        config.route("/metrics", web::get().to(metrics));
-    }
-
-    /// `/livez` and `/readyz` alone, for a port that load balancers probe as well.
-    pub fn configure_probes(&self, config: &mut web::ServiceConfig) {
         config
             .app_data(web::Data::new(self.clone()))
             .route("/livez", web::get().to(livez))
-            .route("/readyz", web::get().to(readyz));
+            .route("/readyz", web::get().to(readyz))
+            .route("/metrics", web::get().to(metrics));
+    }
+
+    /// `/livez` and `/readyz` for a port that is open to the public and that load balancers
+    /// probe: without the reasons, which are the operators' business.
+    pub fn configure_public(&self, config: &mut web::ServiceConfig) {
+        config
+            .app_data(web::Data::new(self.clone()))
+            .route("/livez", web::get().to(livez))
+            .route("/readyz", web::get().to(readyz_public));
     }
 
     /// A server with these routes and nothing else, on one worker.
@@ -93,14 +97,23 @@ async fn livez() -> HttpResponse {
 
 async fn readyz(ops: web::Data<Ops>) -> HttpResponse {
     let readiness = ops.health.readiness();
-    let mut response = if readiness.ready {
+    answer(readiness.ready, readiness)
+}
+
+async fn readyz_public(ops: web::Data<Ops>) -> HttpResponse {
+    let ready = ops.health.readiness().ready;
+    answer(ready, serde_json::json!({ "ready": ready }))
+}
+
+fn answer(ready: bool, body: impl serde::Serialize) -> HttpResponse {
+    let mut response = if ready {
         HttpResponse::Ok()
     } else {
         HttpResponse::ServiceUnavailable()
     };
     response
         .insert_header(("Cache-Control", "no-store"))
-        .json(readiness)
+        .json(body)
 }
 
 async fn metrics(ops: web::Data<Ops>) -> HttpResponse {
@@ -144,6 +157,22 @@ mod tests {
         assert_eq!(body["reasons"][0]["probe"], "shutdown");
         let response = test::call_service(&app, get("/livez")).await;
         assert_eq!(response.status(), StatusCode::OK);
+    }
+
+    #[actix_web::test]
+    async fn the_public_is_not_told_the_reasons() {
+        let (health, ops) = ops();
+        health.shut_down();
+        let app = App::new().configure(|c| ops.configure_public(c));
+        let app = test::init_service(app).await;
+        let request = test::TestRequest::get().uri("/readyz").to_request();
+        let response = test::call_service(&app, request).await;
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+        let body: serde_json::Value = test::read_body_json(response).await;
+        assert_eq!(body, serde_json::json!({"ready": false}));
+        let request = test::TestRequest::get().uri("/metrics").to_request();
+        let response = test::call_service(&app, request).await;
+        assert_eq!(response.status(), StatusCode::NOT_FOUND);
     }
 
     #[actix_web::test]

@@ -5,6 +5,7 @@
 
 use crate::config::{Problem, Validate};
 use serde::Deserialize;
+use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -32,7 +33,8 @@ impl Default for TelemetryConfig {
     fn default() -> Self {
         Self {
             format: Format::Json,
-            filter: "info".into(),
+            // The HTTP server tells of each of its threads.
+            filter: "info,actix_server=warn".into(),
         }
     }
 }
@@ -71,7 +73,10 @@ pub fn init(config: &TelemetryConfig) -> Result<(), InitError> {
         .with_writer(std::io::stderr);
     match config.format {
         Format::Json => builder.json().flatten_event(true).finish().try_init()?,
-        Format::Text => builder.finish().try_init()?,
+        Format::Text => {
+            let colours = std::io::stderr().is_terminal();
+            builder.with_ansi(colours).finish().try_init()?;
+        }
     }
     Ok(())
 }

@@ -222,7 +222,7 @@ async fn metrics_count_and_hold_no_secret() {
     let fetch = move || dropgate_testkit::http::get(port, "/metrics").expect("metrics");
     let text = tokio::task::spawn_blocking(fetch).await.unwrap().body;
     for line in [
-        "dropgate_http_claims_total{answer=\"Won\"} 1",
+        "dropgate_http_claims_total{answer=\"won\"} 1",
         "dropgate_http_problems_total{code=\"sold_out\"} 1",
         "dropgate_http_connections ",
     ] {
