@@ -122,10 +122,11 @@ pub fn decode_sale_created(bytes: &[u8]) -> Result<SaleCreated, Unknown> {
 /// every version.
 #[must_use]
 pub fn peek_sale(bytes: &[u8]) -> Option<SaleId> {
-    let bytes = bytes.get(..bytes.len().min(RECORD_BYTES_MAX))?;
-    let event = wire::Event::decode(bytes).ok()?;
-    SaleId::new(&event.sale).ok()
+    strict::text_field(bytes, SALE_FIELD).and_then(|sale| SaleId::new(sale).ok())
 }
+
+/// The number of the field that names the sale, in every version.
+const SALE_FIELD: u32 = 3;
 
 fn decode<M: Message + Default>(
     bytes: &[u8],

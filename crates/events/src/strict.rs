@@ -93,3 +93,17 @@ pub(crate) fn check(mut bytes: &[u8], fields: &[Field]) -> Result<(), Unknown> {
     }
     Ok(())
 }
+
+/// The first field of this number, if it is text. Reads no further than to it.
+pub(crate) fn text_field(mut bytes: &[u8], wanted: u32) -> Option<&str> {
+    while bytes.has_remaining() {
+        let (tag, wire_type) = decode_key(&mut bytes).ok()?;
+        if tag == wanted && wire_type == WireType::LengthDelimited {
+            let len = prost::encoding::decode_varint(&mut bytes).ok()?;
+            let text = bytes.get(..usize::try_from(len).ok()?)?;
+            return std::str::from_utf8(text).ok();
+        }
+        skip_field(wire_type, tag, &mut bytes, DecodeContext::default()).ok()?;
+    }
+    None
+}

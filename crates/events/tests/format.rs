@@ -172,6 +172,29 @@ fn what_is_not_known_is_refused_by_name() {
 }
 
 #[test]
+fn the_sale_of_a_record_is_told_whatever_else_it_holds() {
+    for event in [won(), event(Body::Closed(link())), halted(), started()] {
+        let mut bytes = encode_event(&event).to_vec();
+        assert_eq!(peek_sale(&bytes), Some(sale()));
+        bytes[1] = 77;
+        bytes.extend([0xff; 3]);
+        assert_eq!(
+            peek_sale(&bytes),
+            Some(sale()),
+            "another version, with a torn end"
+        );
+    }
+    for none in [
+        &[][..],
+        &[0xff; 9],
+        &[0x1a, 0x7f, b'a'],
+        &[0x1a, 0x01, b'A'],
+    ] {
+        assert_eq!(peek_sale(none), None, "{none:?}");
+    }
+}
+
+#[test]
 fn an_unknown_field_deep_inside_is_refused() {
     let mut event = started();
     let Body::Started(start) = &mut event.body else {
