@@ -1,5 +1,6 @@
 //! Tests of the test kit itself, on the real servers.
 
+mod demo;
 mod kafka;
 mod ownership;
 mod postgres;

@@ -9,6 +9,9 @@ use serde::de::DeserializeOwned;
 
 use crate::output::say;
 
+/// What a gateway should stay below, in bytes. Told, and no promise.
+const GATEWAY_BYTES_MAX: u64 = 200_000_000;
+
 /// What the load generator reports.
 #[derive(Debug, Deserialize)]
 struct Load {
@@ -73,7 +76,14 @@ pub fn tell(out: &Path, stock: u64, users: u64) -> Result<bool> {
             || "unknown".to_owned(),
             |bytes| format!("{} MiB", bytes >> 20),
         );
-        say(&format!("  {name:<20} {size:>9}"));
+        let is_gateway = name.starts_with("gateway") || name.ends_with("serve");
+        let much = is_gateway && bytes.is_some_and(|bytes| bytes > GATEWAY_BYTES_MAX);
+        let note = if much {
+            "   more than a gateway should have (200 MB)"
+        } else {
+            ""
+        };
+        say(&format!("  {name:<20} {size:>9}{note}"));
     }
     let broken = broken(&load, &reconcile, &oracle, stock.min(users));
     say("");
