@@ -87,10 +87,15 @@ impl Link {
         self.opened
     }
 
-    /// Whether the last try to open a connection failed.
+    /// Whether a try to open a connection has failed since this was last asked.
+    pub fn take_unreachable(&mut self) -> bool {
+        std::mem::take(&mut self.unreachable)
+    }
+
+    /// Whether a connection is held open.
     #[must_use]
-    pub fn unreachable(&self) -> bool {
-        self.unreachable
+    pub fn is_open(&self) -> bool {
+        self.open.is_some()
     }
 
     /// Sends a request and reads the whole answer, within `limit`.

@@ -202,10 +202,10 @@ async fn work(driver: Rc<Driver>, floor: Rc<Floor>, nth: usize) {
             Next::Done(_) => floor.done(),
             Next::After(after) => floor.put_off(walk, after),
         }
-        if link.unreachable() {
+        if link.take_unreachable() {
             tokio::time::sleep(rest).await;
             rest = (rest * 2).min(REST_LONGEST);
-        } else {
+        } else if link.is_open() {
             rest = REST_FIRST;
         }
     }

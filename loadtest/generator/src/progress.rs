@@ -73,7 +73,7 @@ impl Display {
             };
         }
         let bar = ProgressBar::with_draw_target(Some(clicks), ProgressDrawTarget::stderr());
-        let template = "{bar:30} {pos}/{len} clicks, {per_sec}, {elapsed}  {msg}";
+        let template = "{bar:20} {pos}/{len} clicks, {per_sec}, {elapsed}  {wide_msg}";
         // A template that does not parse leaves the default one.
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);

@@ -34,7 +34,7 @@ async fn one(driver: Rc<Driver>, nth: usize, click: Click) {
     let mut link = driver.link(nth);
     let mut walk = Walk::new(click);
     while let Next::After(wait) = driver.advance(&mut link, &mut walk).await {
-        if link.unreachable() {
+        if link.take_unreachable() {
             target += 1;
             link.turn_to(driver.target(target));
         }
