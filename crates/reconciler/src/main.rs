@@ -14,7 +14,7 @@ use std::process::ExitCode;
 /// DROPGATE_SECTION__KEY. Sections: redis, log, store, reconciler, telemetry.
 #[derive(Parser)]
 #[command(name = "dropgate-reconciler", version, after_help = cli::AFTER_HELP)]
-struct Args {
+struct Cli {
     /// The configuration, TOML
     #[arg(long, env = "DROPGATE_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
@@ -32,7 +32,7 @@ async fn main() -> ExitCode {
 }
 
 async fn run() -> anyhow::Result<ExitCode> {
-    let args = Args::parse();
+    let args = Cli::parse();
     let config: Config = config::load(args.config.as_deref())?;
     telemetry::init(&config.telemetry).context("telemetry")?;
     cli::run(config, &args.reconcile).await
