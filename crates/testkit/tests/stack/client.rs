@@ -20,7 +20,7 @@ pub fn token(user: &str) -> Result<String> {
     header.kid = Some(TOKEN_KID.to_owned());
     let expires = now_ms()? / 1000 + 3600;
     let claims = json!({"sub": user, "aud": "dropgate", "exp": expires});
-    let key = EncodingKey::from_secret(TOKEN_SECRET.as_bytes());
+    let key = EncodingKey::from_secret(TOKEN_SECRET.as_bytes())?;
     Ok(jsonwebtoken::encode(&header, &claims, &key)?)
 }
 
@@ -126,7 +126,11 @@ impl Client {
         Ok(self.keep(connection, answer))
     }
 
-    fn keep(&mut self, connection: BufReader<TcpStream>, (answer, close): (Answer, bool)) -> Answer {
+    fn keep(
+        &mut self,
+        connection: BufReader<TcpStream>,
+        (answer, close): (Answer, bool),
+    ) -> Answer {
         self.connection = (!close).then_some(connection);
         answer
     }

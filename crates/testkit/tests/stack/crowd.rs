@@ -11,7 +11,7 @@ use dropgate_testkit::{Process, ProcessOptions};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::client::{Answer, Client, key_of, now_ms};
+use crate::client::{Answer, key_of, now_ms};
 use crate::settings::{TOKEN_KID, TOKEN_SECRET};
 use crate::stack::Stack;
 
@@ -152,8 +152,8 @@ impl Transcript {
         })
     }
 
-    /// Notes a final answer.
-    pub fn note(&mut self, client: &Client, user: &str, answer: &Answer) -> Result<()> {
+    /// Notes a final answer of the gateway at this URL.
+    pub fn note(&mut self, gateway: &str, user: &str, answer: &Answer) -> Result<()> {
         let status = match (answer.status, answer.text("status"), answer.code()) {
             (201, ..) => "won",
             (200, "won", _) => "again",
@@ -166,7 +166,7 @@ impl Transcript {
             "sale": self.sale, "user": user, "key": key_of(user), "click": 0, "attempt_no": 1,
             "status": status, "http": answer.status, "code": answer.body["code"],
             "claim": answer.body["claim"], "unit": answer.body["unit"],
-            "intended_ms": now, "done_ms": now, "gateway": client.url(),
+            "intended_ms": now, "done_ms": now, "gateway": gateway,
         });
         writeln!(self.file, "{line}")?;
         Ok(())

@@ -76,7 +76,10 @@ impl Servers {
                 Some(postgres) => postgres.database()?.keep(),
                 None => Postgres::shared_database()?,
             };
-            let kafka = kafka.join().ok().context("the thread that starts Kafka")??;
+            let kafka = kafka
+                .join()
+                .ok()
+                .context("the thread that starts Kafka")??;
             let brokers = match &kafka {
                 Some(kafka) => kafka.brokers(),
                 None => Kafka::shared_brokers()?,
@@ -108,9 +111,10 @@ impl Stack {
         let url = servers.database.url();
         let settings = Settings::new(folder.path(), &run, &servers.redis, &servers.brokers, &url);
         let (gateways, writer) = std::thread::scope(|scope| {
-            let spawn = |name| scope.spawn(|| Gateway::start(&settings, name, true));
+            let settings = &settings;
+            let spawn = |name| scope.spawn(move || Gateway::start(settings, name, true));
             let gateways = [spawn("gateway-1"), spawn("gateway-2")];
-            let writer = Writer::start(&settings, writer_path)?;
+            let writer = Writer::start(settings, writer_path)?;
             let joined = gateways
                 .into_iter()
                 .map(|gateway| gateway.join().ok().context("a gateway's thread")?);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use dropgate_testkit::ProcessOptions;
 use dropgate_testkit::tools;
+use dropgate_testkit::wait::{self, Seen};
 use serde_json::Value;
 
 use crate::stack::Stack;
@@ -23,10 +24,10 @@ pub struct Verdict {
 }
 
 impl Stack {
-    /// Closes the sale and fails unless its books balance: exactly `stock` units went to as many
+    /// Closes the sale and fails unless its books balance: exactly `wins` units went to as many
     /// users, each told winner has the one row, and reconciler and oracle find every promise kept.
     /// `told` must hold every client of the sale.
-    pub fn books(&self, sale: &str, stock: u64, told: &Path) -> Result<()> {
+    pub fn books(&self, sale: &str, wins: u64, told: &Path) -> Result<()> {
         self.close(sale)?;
         let reconciled = self.reconcile(sale, told)?;
         ensure!(reconciled.holds, "the reconciler: {}", reconciled.text);
@@ -37,8 +38,23 @@ impl Stack {
              WHERE sale_id = '{sale}'"
         ))?;
         let rows = rows.trim();
-        ensure!(rows == format!("{stock}|{stock}|1|{stock}"), "rows: {rows}");
+        ensure!(rows == format!("{wins}|{wins}|1|{wins}"), "rows: {rows}");
         Ok(())
+    }
+
+    /// Waits until the database has all that a gateway has applied. For a sale that ended without
+    /// being closed, and that nobody buys from any more.
+    pub fn caught_up(&self, sale: &str) -> Result<()> {
+        let shown = self.admin(0).admin("GET", &format!("/{sale}"), "")?;
+        let sold = shown.body["sold"].as_u64().context("how many are sold")?;
+        let sql = format!("SELECT sold FROM sales WHERE sale_id = '{sale}'");
+        wait::until("the database to catch up", wait::START, || {
+            let rows = self.database.sql(&sql)?;
+            Ok(match rows.trim() == sold.to_string() {
+                true => Seen::Done(()),
+                false => Seen::NotYet(format!("{rows} of {sold}")),
+            })
+        })
     }
 
     /// The reconciler's comparison of Redis, log, database and what clients were told. It waits
@@ -92,7 +108,10 @@ fn compare(options: ProcessOptions, json: &Path) -> Result<Verdict> {
     let mut process = options.start()?;
     let code = process.wait(BOUND)?;
     let text = process.output()?;
-    ensure!(matches!(code, Some(0 | 1)), "it ended with {code:?}: {text}");
+    ensure!(
+        matches!(code, Some(0 | 1)),
+        "it ended with {code:?}: {text}"
+    );
     let report = std::fs::read(json).with_context(|| format!("reading {}", json.display()))?;
     Ok(Verdict {
         holds: code == Some(0),

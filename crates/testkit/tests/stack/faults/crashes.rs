@@ -1,0 +1,70 @@
+//! Kill -9 of a service in the middle of a sale.
+
+use anyhow::{Context, Result};
+
+use crate::crowd::Crowd;
+use crate::from_env;
+use crate::stack::{Own, Stack};
+
+const STOCK: u64 = 600;
+
+#[test]
+fn an_order_writer_that_is_killed_in_mid_sale_leaves_exact_books() -> Result<()> {
+    for_every_seed("writer", |stack| stack.writer.process.restart())
+}
+
+#[test]
+fn a_gateway_that_is_killed_in_mid_sale_leaves_exact_books() -> Result<()> {
+    for_every_seed("gateway", |stack| {
+        let gateway = stack.gateways.last_mut().context("a gateway")?;
+        gateway.process.restart()
+    })
+}
+
+/// Sells once for each seed, which decides after how many wins `kill` strikes (restarting kills
+/// with SIGKILL first), and checks the books.
+fn for_every_seed(what: &str, kill: impl Fn(&mut Stack) -> Result<()>) -> Result<()> {
+    let seeds = from_env("SEEDS", 1)?;
+    Stack::start(Own::default())?.play(|stack| {
+        for seed in 1..=seeds {
+            let sale = format!("{what}-{seed}");
+            one_sale(stack, &sale, after_wins(seed), &kill)
+                .with_context(|| format!("seed {seed}"))?;
+        }
+        Ok(())
+    })
+}
+
+fn one_sale(
+    stack: &mut Stack,
+    sale: &str,
+    wins: u64,
+    kill: impl Fn(&mut Stack) -> Result<()>,
+) -> Result<()> {
+    stack.open(sale, STOCK)?;
+    let crowd = Crowd {
+        users: 1_500,
+        rate: 400,
+        patience: 60,
+    };
+    let clicking = crowd.come(stack, sale)?;
+    let sold = stack.sold(0, sale, wins)?;
+    kill(stack)?;
+    let rows = format!("SELECT count(*) FROM orders WHERE sale_id = '{sale}'");
+    let rows = stack.database.sql(&rows)?;
+    let heard = clicking.done()?;
+    println!(
+        "{sale}: killed at {sold} wins, up again at {} rows; answers by status {:?}, slowest {:?} ms",
+        rows.trim(),
+        heard.report.http,
+        heard.report.latency_ms["won"].max
+    );
+    heard.sold_all(STOCK)?;
+    stack.books(sale, STOCK, &heard.told)
+}
+
+/// From 5 to 85 in 100 of the stock, spread over the seeds by the golden ratio.
+fn after_wins(seed: u64) -> u64 {
+    let percent = 5 + seed * 49 % 81;
+    STOCK * percent / 100
+}

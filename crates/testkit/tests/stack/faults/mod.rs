@@ -1,0 +1,6 @@
+//! Sales in which something is killed, stopped or taken away. They run one at a time.
+
+mod broker;
+mod crashes;
+mod database;
+mod redis;
