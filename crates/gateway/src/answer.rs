@@ -4,11 +4,14 @@ use crate::error::{Extra, Problem, jittered};
 use crate::time::Rfc3339;
 use actix_web::HttpResponse;
 use actix_web::http::header;
-use dropgate_domain::code::{Code, Retry, Wait};
+use dropgate_domain::code::Code;
 use dropgate_domain::{ClaimId, SaleId, Win};
 use dropgate_engine::{Answer, LookUp, Unavailable};
 use serde::Serialize;
 use utoipa::ToSchema;
+
+/// When to ask for a pending claim again, before jitter: the tip is read once a second.
+const PENDING_SECONDS: u64 = 1;
 
 /// A claim that got a unit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
@@ -135,13 +138,9 @@ fn won(body: &WonBody) -> HttpResponse {
 }
 
 fn pending(sale: &SaleId, claim: &ClaimId) -> HttpResponse {
-    let after = match Code::NotReady.retry() {
-        Retry::After(Wait::Seconds(seconds)) => u64::from(seconds),
-        _ => 1,
-    };
     HttpResponse::Accepted()
         .insert_header((header::LOCATION, location(sale, claim)))
-        .insert_header((header::RETRY_AFTER, jittered(after)))
+        .insert_header((header::RETRY_AFTER, jittered(PENDING_SECONDS)))
         .insert_header((header::CACHE_CONTROL, "no-store"))
         .json(StatusBody {
             claim: claim.to_string(),
@@ -157,6 +156,7 @@ fn location(sale: &SaleId, claim: &ClaimId) -> String {
 mod tests {
     use super::*;
     use actix_web::body::to_bytes;
+    use dropgate_domain::code::{Retry, Wait};
     use dropgate_domain::{AttemptId, Generation, IdempotencyKey, Seq, TimeMs, Unit, UserId};
     use serde_json::{Value, json};
 
