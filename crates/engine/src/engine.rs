@@ -269,28 +269,29 @@ impl Shared {
     }
 }
 
-/// Starts the watching of each sale's tip as sales appear.
+/// Watches the tip of each sale that has begun and is not over.
 async fn watch_sales(shared: Arc<Shared>, stop: CancellationToken) {
-    let mut changes = shared.followed.changes.subscribe();
-    let mut watched: HashSet<SaleId> = HashSet::new();
+    let mut begun = shared.followed.begun.subscribe();
     let mut gauge = tokio::time::interval(shared.config.tip_interval);
     loop {
         let ids: Vec<SaleId> = shared.followed.sales.read().keys().cloned().collect();
-        for id in ids {
-            let Some(served) = shared.served(&id).filter(|_| !watched.contains(&id)) else {
-                continue;
-            };
-            // A sale that has not been opened, or is over, has no tip worth asking for.
-            if served.session(&shared).is_some() {
+        for served in ids.iter().filter_map(|id| shared.served(id)) {
+            let session = served.session(&shared);
+            let due = session.is_some_and(|s| !s.settled.load(Ordering::Acquire));
+            if due && !served.watched.swap(true, Ordering::AcqRel) {
                 let task = watch_tip(Arc::clone(&shared), served, stop.clone());
                 shared.tasks.spawn(task);
-                watched.insert(id);
             }
         }
-        tokio::select! {
-            changed = changes.changed() => if changed.is_err() { return },
-            _ = gauge.tick() => shared.gauge_backlog(),
-            () = stop.cancelled() => return,
+        loop {
+            tokio::select! {
+                changed = begun.changed() => match changed {
+                    Ok(()) => break,
+                    Err(_) => return,
+                },
+                _ = gauge.tick() => shared.gauge_backlog(),
+                () = stop.cancelled() => return,
+            }
         }
     }
 }

@@ -89,6 +89,7 @@ pub struct Step {
 pub struct Fold {
     log: Log,
     log_id: LogId,
+    index_id: LogId,
     index: Tail,
     index_next: Offset,
     claims: Tail,
@@ -117,6 +118,7 @@ impl Fold {
         let mut fold = Self {
             log: log.clone(),
             log_id,
+            index_id: probe.log_id,
             index: log.tail(&[(Lane::Index, Offset(0))]).await?,
             index_next: Offset(0),
             claims: log.tail(&[]).await?,
@@ -152,6 +154,14 @@ impl Fold {
     #[must_use]
     pub fn positions(&self) -> &BTreeMap<PartitionId, Offset> {
         &self.next
+    }
+
+    /// The lanes that are read, each with its log's identity and the offset of its next record
+    /// to be judged.
+    pub(crate) fn lanes(&self) -> impl Iterator<Item = (Lane, LogId, Offset)> {
+        let claims = self.next.iter();
+        let claims = claims.map(|(p, next)| (Lane::Claims(*p), self.log_id, *next));
+        std::iter::once((Lane::Index, self.index_id, self.index_next)).chain(claims)
     }
 
     /// Reads and judges what is there, else what comes within `wait`.

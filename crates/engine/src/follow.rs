@@ -5,7 +5,7 @@ use crate::fresh::Freshness;
 use crate::metrics::Metrics;
 use crate::sale::Sale;
 use dropgate_domain::{Fed, Incarnation, LogId, Nonce, SaleId, What};
-use dropgate_stream::{Lane, Log};
+use dropgate_stream::Log;
 use parking_lot::RwLock;
 use rand::RngExt;
 use std::collections::HashMap;
@@ -26,9 +26,10 @@ pub(crate) struct Followed {
     pub log_id: LogId,
     pub sales: RwLock<HashMap<SaleId, Arc<Sale>>>,
     pub fresh: Freshness,
-    /// Grows with every step that changed something: for those who wait for a sale to be
-    /// created or started.
+    /// Grows with every step that judged something: for those who wait for what they appended.
     pub changes: watch::Sender<u64>,
+    /// Grows when a sale is created or one of its generations begins.
+    pub begun: watch::Sender<u64>,
     /// The nonce of the generation whose beginning was read last.
     pub newest_nonce: RwLock<Option<Nonce>>,
     /// Why nothing is followed any more, once that is so.
@@ -44,6 +45,7 @@ impl Followed {
             sales: RwLock::default(),
             fresh: Freshness::default(),
             changes: watch::Sender::new(0),
+            begun: watch::Sender::new(0),
             newest_nonce: RwLock::new(None),
             ended: RwLock::new(None),
             trouble: RwLock::new(None),
@@ -61,8 +63,8 @@ impl Followed {
     }
 
     fn positions(&self, fold: &Fold) {
-        for (partition, next) in fold.positions() {
-            self.fresh.read_to(*partition, *next);
+        for (lane, log, next) in fold.lanes() {
+            self.fresh.read_to(lane, log, next);
         }
     }
 
@@ -90,10 +92,12 @@ pub(crate) async fn follow(
                     metrics.judged(judged);
                     report(sale.as_ref(), judged);
                 }
+                let mut begun = !step.created.is_empty();
                 for (sale, applied) in &step.applied {
                     if applied.iter().any(|applied| applied.what == What::Started) {
                         let nonce = sale.ledger().current().map(Incarnation::nonce);
                         *followed.newest_nonce.write() = nonce;
+                        begun = true;
                     }
                 }
                 let changed = !step.judged.is_empty() || !step.created.is_empty();
@@ -104,6 +108,9 @@ pub(crate) async fn follow(
                 followed.positions(&fold);
                 if changed {
                     followed.changes.send_modify(|n| *n += 1);
+                }
+                if begun {
+                    followed.begun.send_modify(|n| *n += 1);
                 }
             }
             Err(error) if error.is_transient() => {
@@ -152,19 +159,19 @@ pub(crate) async fn ask_freshness(
             _ = ticks.tick() => {}
             () = stop.cancelled() => return,
         }
-        for partition in followed.fresh.partitions() {
+        for (lane, log_id) in followed.fresh.lanes() {
             let asked = Instant::now();
-            match log.probe(Lane::Claims(partition)).await {
-                Ok(probe) if probe.log_id == followed.log_id => {
-                    followed.fresh.answered(partition, asked, probe.end);
+            match log.probe(lane).await {
+                Ok(probe) if probe.log_id == log_id => {
+                    followed.fresh.answered(lane, asked, probe.end);
                 }
                 Ok(probe) => {
-                    let (was, is) = (followed.log_id, probe.log_id);
-                    let error = format!("the log was {was} and is now {is}: it was made anew");
+                    let is = probe.log_id;
+                    let error = format!("{lane}: the log was {log_id} and is now {is}");
                     return followed.end(&error);
                 }
                 Err(error) if error.is_transient() => {
-                    tracing::debug!(%error, %partition, "the log does not say how far it is");
+                    tracing::debug!(%error, %lane, "the log does not say how far it is");
                 }
                 Err(error) => return followed.end(&FoldError::from(error).to_string()),
             }

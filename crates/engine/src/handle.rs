@@ -8,6 +8,7 @@ use dropgate_domain::{AttemptId, ClaimId, Found, Generation, Phase, Seq, TimeMs,
 use dropgate_stream::Lane;
 use parking_lot::RwLock;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -19,6 +20,8 @@ pub(crate) struct Served {
     session: RwLock<Option<Arc<Session>>>,
     /// Asks for a tip before its time.
     pub ask_tip: Notify,
+    /// Whether a task reads its tip.
+    pub watched: AtomicBool,
 }
 
 impl Served {
@@ -27,6 +30,7 @@ impl Served {
             sale,
             session: RwLock::new(None),
             ask_tip: Notify::new(),
+            watched: AtomicBool::new(false),
         }
     }
 
@@ -86,7 +90,7 @@ impl SaleHandle {
 
     /// How old what this process knows of the sale may be, at most.
     pub(crate) fn staleness_max(&self) -> Option<Duration> {
-        self.shared.followed.fresh.age(self.sale().pin().partition)
+        self.shared.followed.fresh.age(self.served.lane())
     }
 
     /// Whether what is in memory may be told: the log answers, and this is the sale's log.
@@ -228,7 +232,7 @@ impl SaleHandle {
             || self
                 .served
                 .session(&self.shared)
-                .is_some_and(|s| s.halted.load(std::sync::atomic::Ordering::Acquire));
+                .is_some_and(|s| s.halted.load(Ordering::Acquire));
         let ledger = self.sale().ledger();
         let definition = self.sale().pin().definition.clone();
         let phase = ledger.phase();

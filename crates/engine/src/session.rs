@@ -31,6 +31,8 @@ pub(crate) struct Session {
     pub halted: AtomicBool,
     /// The halt is in the log, or on its way there.
     pub halt_sent: AtomicBool,
+    /// The sale is closed, and Redis and the log agree on all of it: there is nothing to watch.
+    pub settled: AtomicBool,
     /// Until when "sold out" is answered from memory.
     latched: Mutex<Option<Instant>>,
     /// Whether "sold out" was ever exact here: then one call at a time asks again.
@@ -61,6 +63,7 @@ impl Session {
             seen: AtomicU64::new(current.base().0),
             halted: AtomicBool::new(false),
             halt_sent: AtomicBool::new(false),
+            settled: AtomicBool::new(false),
             latched: Mutex::new(None),
             was_sold_out: AtomicBool::new(false),
             renewing: tokio::sync::Mutex::new(()),

@@ -19,7 +19,8 @@ const RELAY_MAX: usize = 500;
 /// When somebody asks for a tip before its time, the next one comes no sooner than this.
 const ASKED_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// Reads one sale's tip at the configured pace until cancelled.
+/// Reads one sale's tip at the configured pace, until the sale is closed and all of it is in the
+/// log, or until cancelled.
 pub(crate) async fn watch_tip(shared: Arc<Shared>, served: Arc<Served>, stop: CancellationToken) {
     let mut ticks = tokio::time::interval(shared.config.tip_interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -31,6 +32,10 @@ pub(crate) async fn watch_tip(shared: Arc<Shared>, served: Arc<Served>, stop: Ca
         }
         if let Some(session) = served.session(&shared) {
             read_tip(&shared, &served, &session).await;
+            if session.settled.load(Ordering::Acquire) {
+                served.watched.store(false, Ordering::Release);
+                return;
+            }
         }
         tokio::select! {
             () = tokio::time::sleep(ASKED_PAUSE) => {}
@@ -67,6 +72,10 @@ async fn read_tip(shared: &Shared, served: &Served, session: &Arc<Session>) {
             session.agree(asked);
             session.see(value.seq);
             session.backlog.store(value.backlog, Ordering::Release);
+            let closed = served.sale.phase() == Phase::Closed;
+            if closed && value.seq == served.sale.ledger().applied() {
+                session.settled.store(true, Ordering::Release);
+            }
             relay(shared, served, session, redis_time, value.outbox);
             close_when_due(shared, served, session, redis_time).await;
         }
@@ -126,7 +135,7 @@ fn relay(
 ) {
     let applied = served.sale.ledger().applied();
     session.forget_relays(applied);
-    let fresh = shared.followed.fresh.age(served.sale.pin().partition);
+    let fresh = shared.followed.fresh.age(served.lane());
     if fresh.is_none_or(|age| age > shared.config.fresh_for) {
         return;
     }
