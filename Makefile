@@ -45,6 +45,12 @@ check: ## Checks format, lints, licences, bans and sources.
 	  echo 'check: the advisory database cannot be reached from here: advisories were not checked'; \
 	fi
 
+bench: ## Compares what a win costs with what it is made of, side by side in one run.
+	$(INSTALL) full
+	cargo build --release --locked -p dropgate-gateway -p dropgate-order-writer -p dropgate-bench --bins
+	cargo build --release --locked -p dropgate-admission --example minimal_handler
+	$(TARGET)/release/dropgate-bench --minimal $(TARGET)/release/examples/minimal_handler
+
 up: ## Starts the full stack for development: Redis, Kafka, Postgres, two gateways, an order-writer.
 	$(INSTALL) full
 	cargo build --locked --bins -p dropgate -p dropgate-gateway -p dropgate-order-writer -p dropgate-testkit
