@@ -346,3 +346,38 @@ fn decimal(item: &Item) -> Option<u64> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_within_their_bounds_and_are_spread() {
+        let config = RedisConfig::default();
+        assert_eq!(pause(&config, 0), Duration::ZERO);
+        for failures in 1..100 {
+            let full = config
+                .reconnect_delay_min
+                .saturating_mul(1 << (failures - 1).min(16))
+                .min(config.reconnect_delay_max);
+            let pauses: Vec<_> = (0..20).map(|_| pause(&config, failures)).collect();
+            assert!(pauses.iter().all(|p| *p >= full / 2 && *p <= full));
+            assert!(pauses.iter().any(|p| *p != pauses[0]), "{pauses:?}");
+        }
+    }
+
+    #[test]
+    fn binary_replies_are_bytes_whether_or_not_they_are_text() {
+        let text = item(Value::String("abc".into())).unwrap();
+        assert_eq!(text, Item::Bytes(Bytes::from_static(b"abc")));
+        let binary = Bytes::from_static(b"\xff\x00");
+        let reply = Value::Array(vec![Value::Bytes(binary.clone()), Value::Integer(3)]);
+        let expected = Item::List(vec![Item::Bytes(binary), Item::Int(3)]);
+        assert_eq!(item(reply).unwrap(), expected);
+        assert_eq!(item(Value::Null).unwrap(), Item::Nil);
+        assert!(matches!(
+            item(Value::Double(1.5)),
+            Err(CallError::Protocol(_))
+        ));
+    }
+}

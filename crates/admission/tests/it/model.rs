@@ -78,7 +78,7 @@ impl Model {
     }
 
     /// What all scripts but the switch check first.
-    fn enter(&mut self, scope: &Scope, applied: Seq) -> Result<&mut Built, Said> {
+    fn enter(&mut self, scope: &Scope, applied: Seq, now: TimeMs) -> Result<&mut Built, Said> {
         match &self.current {
             None => return Err(said("missing", [])),
             Some(current) if current != scope.tag() => return Err(said("stale", [])),
@@ -86,6 +86,7 @@ impl Model {
         }
         match self.generations.get_mut(scope.tag()) {
             None => Err(said("missing", [])),
+            Some(built) if now < built.state.time => panic!("time went back to {now}"),
             Some(built) if applied > built.state.seq => Err(said("behind", [])),
             Some(built) => Ok(built),
         }
@@ -99,7 +100,7 @@ impl Model {
         claim: &Claim,
         now: TimeMs,
     ) -> Said {
-        let built = match self.enter(scope, applied) {
+        let built = match self.enter(scope, applied, now) {
             Ok(built) => built,
             Err(refused) => return refused,
         };
@@ -155,7 +156,7 @@ impl Model {
     }
 
     pub fn close(&mut self, scope: &Scope, applied: Seq, deadline: TimeMs, now: TimeMs) -> Said {
-        let built = match self.enter(scope, applied) {
+        let built = match self.enter(scope, applied, now) {
             Ok(built) => built,
             Err(refused) => return refused,
         };
@@ -173,8 +174,8 @@ impl Model {
         said("closed_now", [int(built.state.seq.0), Value::Bulk(event)])
     }
 
-    pub fn tip(&mut self, scope: &Scope, applied: Seq, max: usize) -> Said {
-        let built = match self.enter(scope, applied) {
+    pub fn tip(&mut self, scope: &Scope, applied: Seq, max: usize, now: TimeMs) -> Said {
+        let built = match self.enter(scope, applied, now) {
             Ok(built) => built,
             Err(refused) => return refused,
         };

@@ -251,7 +251,10 @@ async fn a_wrong_password_is_a_clear_error_without_the_password() {
     let mut config = config(&format!("redis://127.0.0.1:{port}"));
     config.username = Some("gateway".into());
     config.password = Some(dropgate_testkit::redis::GATEWAY_PASSWORD.into());
-    Admission::connect(&config).await.unwrap();
+    let gateway = Admission::connect(&config).await.unwrap();
+    gateway.policy().await.unwrap();
+    let shown = format!("{gateway:?} {config:?}");
+    assert!(!shown.contains("test-password"), "{shown}");
 }
 
 #[tokio::test]

@@ -270,7 +270,9 @@ impl World<'_> {
                         max.to_string().into_bytes(),
                     ],
                 );
-                self.compare("tip", &reply, |model, _| model.tip(&scope, applied, max));
+                self.compare("tip", &reply, |model, now| {
+                    model.tip(&scope, applied, max, now)
+                });
             }
             Step::Build { closed } => self.build_next(closed),
             Step::Switch {
