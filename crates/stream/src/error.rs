@@ -169,7 +169,8 @@ pub enum LogError {
 }
 
 impl LogError {
-    /// Whether the same question may be answered later. All others are final for a tail.
+    /// Whether the log and its tails can still be used: the answer may come later, or it was
+    /// the question that was wrong. All others are final for a tail.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         matches!(

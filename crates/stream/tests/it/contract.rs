@@ -189,40 +189,61 @@ async fn lanes_are_added_to_a_running_tail(fixture: Fixture) {
 }
 
 async fn cancelled_calls_lose_nothing_and_repeat_nothing(fixture: Fixture) {
-    const COUNT: usize = 300;
+    const COUNT: usize = 40;
     let log = fixture.open().await;
     append_all(&log, P0, COUNT).await;
-    append_all(&log, P1, COUNT).await;
     // Pairs of (after how many polls a call is dropped, for how many records it asks).
     let calls = proptest::collection::vec((0usize..6, 1usize..40), 1..60);
     let handle = tokio::runtime::Handle::current();
     let run = move || {
-        let mut runner = TestRunner::new(Config::with_cases(12));
-        runner
-            .run(&calls, |calls| {
-                handle.block_on(async {
-                    let start = [(P0, Offset(0)), (P1, Offset(0))];
-                    let mut tail = log.tail(&start).await.unwrap();
-                    let mut items = Vec::new();
-                    for (polls, max) in calls {
-                        let next = tail.next(max, Duration::from_millis(5));
-                        if let Some(more) = cancelled_after(polls, next).await {
-                            items.extend(more.unwrap());
-                        }
-                    }
-                    let left = 2 * COUNT - items.len();
-                    items.extend(read(&mut tail, left).await);
-                    let lanes = by_lane(items);
-                    for lane in [P0, P1] {
-                        prop_assert_eq!(lanes[&lane].len(), COUNT);
-                        prop_assert_eq!(lanes[&lane][0].offset, Offset(0));
-                    }
-                    Ok(())
-                })
-            })
-            .unwrap();
+        let mut runner = TestRunner::new(Config {
+            cases: 12,
+            // A case that fails takes as long as the bound.
+            max_shrink_iters: 4,
+            ..Config::default()
+        });
+        let case = |calls| handle.block_on(cancelled_calls(&log, COUNT, calls));
+        runner.run(&calls, case).unwrap();
     };
     crate::support::blocking(run).await;
+}
+
+/// Half of the records are there before the first call, the others come one by one.
+async fn cancelled_calls(
+    log: &Log,
+    count: usize,
+    calls: Vec<(usize, usize)>,
+) -> Result<(), TestCaseError> {
+    let from = log.probe(P1).await.unwrap().end;
+    let mut tail = log.tail(&[(P0, Offset(0)), (P1, from)]).await.unwrap();
+    let appending = {
+        let log = log.clone();
+        tokio::spawn(async move {
+            for n in 0..count {
+                log.append(P1, value(n)).await.unwrap();
+            }
+        })
+    };
+    let mut items = Vec::new();
+    let mut calls = calls.into_iter().cycle();
+    while !appending.is_finished() {
+        let Some((polls, max)) = calls.next() else {
+            break;
+        };
+        let next = tail.next(max, Duration::from_millis(5));
+        if let Some(more) = cancelled_after(polls, next).await {
+            items.extend(more.unwrap());
+        }
+        tokio::task::yield_now().await;
+    }
+    let left = 2 * count - items.len();
+    items.extend(read(&mut tail, left).await);
+    let lanes = by_lane(items);
+    for (lane, first) in [(P0, Offset(0)), (P1, from)] {
+        prop_assert_eq!(lanes[&lane].len(), count);
+        prop_assert_eq!(lanes[&lane][0].offset, first);
+    }
+    Ok(())
 }
 
 async fn a_cancelled_add_has_no_effect_or_all(fixture: Fixture) {
