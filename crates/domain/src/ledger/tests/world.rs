@@ -74,7 +74,7 @@ pub fn won(generation: u32, seq: u64, prev: Digest, who: u8, unit: u64, attempt:
 
 /// The part of Redis that matters to the log: what a script would do, and what a crash forgets.
 #[derive(Clone)]
-struct Redis {
+pub struct Redis {
     generation: u32,
     seq: u64,
     head: Digest,
