@@ -32,7 +32,7 @@ async fn serve(config: Config) -> anyhow::Result<ExitCode> {
     let gateway = dropgate_gateway::App::build(config.gateway())
         .await
         .context("the gateway cannot start")?;
-    let (writer, mut ended) = match Writer::start(&config) {
+    let (writer, mut ended) = match Writer::start(&config).await {
         Ok(started) => started,
         Err(error) => {
             shutdown.begin();
@@ -71,33 +71,22 @@ struct Writer {
 
 impl Writer {
     /// Starts it. The receiver is told (or dropped) when it ends.
-    fn start(config: &Config) -> anyhow::Result<(Self, oneshot::Receiver<()>)> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("order-writer")
-            .enable_all()
-            .build()?;
-        let app = {
-            let _within = runtime.enter();
-            OrderWriter::build(config.order_writer()).context("the order-writer cannot start")?
-        };
+    async fn start(config: &Config) -> anyhow::Result<(Self, oneshot::Receiver<()>)> {
         let shutdown = Shutdown::manual();
-        let told = shutdown.clone();
-        let (ends, ended) = oneshot::channel();
+        let (config, told) = (config.order_writer(), shutdown.clone());
+        let (starts, started) = oneshot::channel();
+        let (ends, ended) = oneshot::channel::<()>();
         let thread = std::thread::Builder::new()
             .name("order-writer".to_owned())
             .spawn(move || {
-                let report = runtime.block_on(app.run(told));
+                let outcome = write(config, told, starts);
                 drop(ends);
-                match report {
-                    Ok(report) => Ok(report.is_clean()),
-                    Err(error) => {
-                        let error = anyhow!(error);
-                        tracing::error!(error = format!("{error:#}"), "order-writer ended");
-                        Err(error)
-                    }
-                }
+                outcome
             })?;
+        // Without a word it has panicked, and its thread tells.
+        if let Ok(Err(error)) = started.await {
+            return Err(error.context("the order-writer cannot start"));
+        }
         Ok((Self { shutdown, thread }, ended))
     }
 
@@ -108,6 +97,43 @@ impl Writer {
         match self.thread.join() {
             Ok(ended) => ended.context("the order-writer failed"),
             Err(_) => Err(anyhow!("the order-writer panicked")),
+        }
+    }
+}
+
+/// The whole life of the order-writer, on a runtime of its own; whether it ended in order.
+fn write(
+    config: dropgate_order_writer::Config,
+    shutdown: Shutdown,
+    starts: oneshot::Sender<anyhow::Result<()>>,
+) -> anyhow::Result<bool> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("order-writer")
+        .enable_all()
+        .build();
+    let built = runtime.map_err(anyhow::Error::from).and_then(|runtime| {
+        let app = {
+            let _within = runtime.enter();
+            OrderWriter::build(config)?
+        };
+        Ok((runtime, app))
+    });
+    let (runtime, app) = match built {
+        Ok(built) => built,
+        Err(error) => {
+            // Who waits for it takes the error; nobody else is left to tell.
+            let _ = starts.send(Err(error));
+            return Ok(false);
+        }
+    };
+    let _ = starts.send(Ok(()));
+    match runtime.block_on(app.run(shutdown)) {
+        Ok(report) => Ok(report.is_clean()),
+        Err(error) => {
+            let error = anyhow!(error);
+            tracing::error!(error = format!("{error:#}"), "order-writer ended");
+            Err(error)
         }
     }
 }

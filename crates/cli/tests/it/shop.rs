@@ -1,0 +1,190 @@
+//! A shop: Redis, `dropgate serve` beside it, and the other commands.
+
+use anyhow::{Context, Result, bail};
+use dropgate_domain::{SaleId, UserId};
+use dropgate_gateway::auth::{TokenKey, issue};
+use dropgate_testkit::ports::Port;
+use dropgate_testkit::{Process, ProcessOptions, Ready, Redis, RedisOptions, http};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Liveness bound of everything that is waited for.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+pub struct Shop {
+    pub redis: Redis,
+    pub folder: TempDir,
+    clients: Port,
+    admin: Port,
+    ops: Port,
+}
+
+/// How a command ended and what it said.
+#[derive(Debug)]
+pub struct Ran {
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// What a client was told at last.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    pub status: &'static str,
+    pub http: u16,
+    pub claim: Option<String>,
+    pub unit: Option<u64>,
+}
+
+impl Shop {
+    pub fn new() -> Result<Self> {
+        Ok(Self {
+            redis: Redis::start(&RedisOptions::default())?,
+            folder: tempfile::tempdir()?,
+            clients: Port::reserve()?,
+            admin: Port::reserve()?,
+            ops: Port::reserve()?,
+        })
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The configuration: Redis with its two users, everything else by default.
+    pub fn variables(&self) -> Vec<(String, String)> {
+        let local = |port: &Port| format!("127.0.0.1:{}", port.number());
+        let data = self.path("data").display().to_string();
+        [
+            ("DATA__DIR", data),
+            ("REDIS__URL", self.redis.gateway_url()),
+            ("REDIS_OPERATOR__URL", self.redis.operator_url()),
+            ("HTTP__BIND", local(&self.clients)),
+            ("HTTP__ADMIN_BIND", local(&self.admin)),
+            ("HTTP__DRAIN", "0s".to_owned()),
+            ("OPS__BIND", local(&self.ops)),
+        ]
+        .map(|(key, value)| (format!("DROPGATE_{key}"), value))
+        .to_vec()
+    }
+
+    fn program() -> &'static Path {
+        Path::new(env!("CARGO_BIN_EXE_dropgate"))
+    }
+
+    /// `dropgate serve`, ready for claims.
+    pub fn serve(&self) -> Result<Process> {
+        let mut serve = ProcessOptions::program(Self::program())
+            .args(["serve"])
+            .log(&self.path("serve.log"))
+            .ready(Ready::Http(self.admin.number(), "/readyz".to_owned()));
+        for (name, value) in self.variables() {
+            serve = serve.env(&name, value);
+        }
+        serve.start()
+    }
+
+    /// Any other command, to its end.
+    pub fn run(&self, args: &[&str]) -> Ran {
+        self.run_with(&[], args)
+    }
+
+    pub fn run_with(&self, more: &[(&str, &str)], args: &[&str]) -> Ran {
+        let mut command = Command::new(Self::program());
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("DROPGATE_")) {
+            command.env_remove(name);
+        }
+        let output = command
+            .envs(self.variables())
+            .envs(more.iter().copied())
+            .args(args)
+            .output()
+            .unwrap();
+        Ran {
+            code: output.status.code().unwrap(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    /// The same, which must be done; returns what it printed.
+    pub fn done(&self, args: &[&str]) -> String {
+        let ran = self.run(args);
+        assert_eq!(ran.code, 0, "{args:?}: {ran:#?}");
+        ran.stdout
+    }
+
+    /// The key that `serve` has drawn.
+    pub fn token_key(&self) -> Result<TokenKey> {
+        let secret = std::fs::read_to_string(self.path("data/user-token.key"))?;
+        Ok(TokenKey {
+            kid: "local".into(),
+            secret: secret.into(),
+        })
+    }
+
+    pub fn token(key: &TokenKey, user: &str) -> Result<String> {
+        let (user, sale) = (UserId::new(user)?, None::<&SaleId>);
+        Ok(issue(
+            key,
+            &user,
+            "dropgate",
+            sale,
+            Duration::from_secs(600),
+        )?)
+    }
+
+    /// A claim as a client makes it, until its answer is final.
+    pub fn claim(&self, sale: &str, token: &str) -> Result<Answer> {
+        let path = format!("/v1/sales/{sale}/claims");
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(answer) = self.try_claim(&path, token)? {
+                return Ok(answer);
+            }
+            if Instant::now() > deadline {
+                bail!("no final answer in {PATIENCE:?}");
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    fn try_claim(&self, path: &str, token: &str) -> Result<Option<Answer>> {
+        let bearer = format!("Bearer {token}");
+        let headers = [("Authorization", bearer.as_str())];
+        let port = self.clients.number();
+        let answer = match http::request(port, "POST", path, &headers, "{}", PATIENCE) {
+            Ok(answer) => answer,
+            // The server was killed under the call: a client tries again with the same key.
+            Err(_) => return Ok(None),
+        };
+        if answer.status == 0 || matches!(answer.status, 202 | 503) {
+            return Ok(None);
+        }
+        let body: Value = serde_json::from_str(&answer.body).context("the answer's body")?;
+        let status = match (answer.status, body["code"].as_str()) {
+            (201, _) => "won",
+            (200, _) => "again",
+            (409, Some("sold_out")) => "sold_out",
+            other => bail!("a claim was answered {other:?}: {body}"),
+        };
+        Ok(Some(Answer {
+            status,
+            http: answer.status,
+            claim: body["claim"].as_str().map(str::to_owned),
+            unit: body["unit"].as_u64(),
+        }))
+    }
+}
+
+/// What a client was told, as the load generator writes it down.
+pub fn told(sale: &str, user: &str, answer: &Answer) -> Value {
+    let code = (answer.status == "sold_out").then_some("sold_out");
+    json!({
+        "sale": sale, "user": user, "key": null, "status": answer.status, "http": answer.http,
+        "code": code, "claim": answer.claim, "unit": answer.unit,
+    })
+}
