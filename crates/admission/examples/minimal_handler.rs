@@ -5,7 +5,6 @@
 
 use actix_web::{App, HttpResponse, HttpServer, web};
 use anyhow::{Context, Result};
-use fred::interfaces::*;
 use fred::prelude::{Builder, ClientLike, Config};
 use fred::types::{ClusterHash, CustomCommand, Value};
 use std::sync::Arc;
