@@ -270,23 +270,28 @@ impl<'a> Reconciliation<'a> {
         }
     }
 
-    /// Reads the log on to what the others may have seen of it.
+    /// Reads the log on to what the others may have seen of it, then looks at Redis, and reads on
+    /// to what that has given out by now. `None` when it cannot be read; else with how far the
+    /// log was before.
     async fn last_look(
         &mut self,
         required: Option<Position>,
-    ) -> Result<Option<RedisSale>, CannotCheck> {
-        let redis = self.look_at_redis().await?;
+    ) -> Result<Option<(Option<Position>, RedisSale)>, CannotCheck> {
         let read_timeout = self.config.reconciler.read_timeout;
         self.log.read_to_end(read_timeout).await?;
+        let before = self.log.sale().ledger().position();
+        let redis = self.look_at_redis().await?;
         if let Some(redis) = &redis {
             self.follow(redis).await?;
+            // A generation that began since is in the log before it is in Redis.
+            self.log.read_to_end(read_timeout).await?;
         }
         let now = self.log.sale().ledger().position();
         if required.map(|position| position.generation) != now.map(|position| position.generation) {
             let reason = "another generation began while it was compared: try again";
             return Err(CannotCheck::at(Where::Sale, &reason));
         }
-        Ok(redis)
+        Ok(redis.map(|redis| (before, redis)))
     }
 
     async fn read_told(&mut self, path: &Path) -> Result<(), CannotCheck> {
@@ -303,7 +308,7 @@ impl<'a> Reconciliation<'a> {
         mut self,
         required: Option<Position>,
         rows: Option<SaleRows>,
-        redis: Option<RedisSale>,
+        redis: Option<(Option<Position>, RedisSale)>,
     ) -> Report {
         let sale = self.log.sale();
         let ledger = sale.ledger();
@@ -312,8 +317,8 @@ impl<'a> Reconciliation<'a> {
         if let Some(rows) = &rows {
             compare_row(&ledger, sale.pin(), required, rows, found);
         }
-        if let Some(redis) = &redis {
-            compare_redis(&ledger, sale.pin(), redis, found);
+        if let Some((before, redis)) = &redis {
+            compare_redis(&ledger, sale.pin(), *before, redis, found);
         }
         let row = rows.and_then(|rows| rows.after);
         let written = row.as_ref().map(|row| row.position);
@@ -324,7 +329,7 @@ impl<'a> Reconciliation<'a> {
             tally: self.log.tally(),
             end: self.log.end(),
             compared: &compared,
-            redis: redis.as_ref(),
+            redis: redis.as_ref().map(|(_, redis)| redis),
             row: row.as_ref(),
         })
     }

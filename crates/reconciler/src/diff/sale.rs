@@ -151,14 +151,16 @@ fn sold_through(wins: &[Win], at: Position) -> u64 {
     wins.partition_point(|win| (win.generation, win.seq) <= place(at)) as u64
 }
 
-/// The sale in Redis.
+/// The sale in Redis. `required` is how far the log was before Redis was looked at: an event is
+/// in Redis before it is in the log.
 pub fn compare_redis(
     ledger: &Ledger,
     pin: &SaleCreated,
+    required: Option<Position>,
     redis: &RedisSale,
     found: &mut Differences,
 ) {
-    let Some(end) = ledger.position() else {
+    let (Some(required), Some(end)) = (required, ledger.position()) else {
         if let Some(current) = &redis.current {
             found.add(Kind::RedisSaleExtra, || current.clone());
         }
@@ -180,11 +182,11 @@ pub fn compare_redis(
         return found.add(Kind::RedisStateMissing, || scope.tag().to_owned());
     };
     let seqs = || format!("seq {}, by the log {}", state.seq, end.seq);
-    if state.seq < end.seq {
+    if state.seq < required.seq {
         found.add(Kind::RedisBehind, seqs);
     } else if state.seq > end.seq {
         found.add(Kind::RedisAhead, seqs);
-    } else if state.head != end.chain {
+    } else if ledger.chain_at(state.seq) != Some(state.head) {
         found.add(Kind::RedisChainDiffers, seqs);
     }
     redis_state(ledger, state, found);

@@ -30,7 +30,8 @@ fn of_row(world: &World, rows: &SaleRows) -> Vec<Kind> {
 
 fn of_redis(world: &World, redis: &RedisSale) -> Vec<Kind> {
     let mut found = Differences::new(1);
-    compare_redis(&world.ledger, &world.pin, redis, &mut found);
+    let end = world.ledger.position();
+    compare_redis(&world.ledger, &world.pin, end, redis, &mut found);
     kinds(&found)
 }
 
@@ -110,7 +111,7 @@ fn a_row_that_is_missing_or_should_not_be_is_found() {
     let unopened = dropgate_domain::Ledger::new(world.pin.sale.clone());
     let mut found = Differences::new(1);
     compare_row(&unopened, &world.pin, None, &world.rows(), &mut found);
-    compare_redis(&unopened, &world.pin, &world.redis(), &mut found);
+    compare_redis(&unopened, &world.pin, None, &world.redis(), &mut found);
     assert_eq!(kinds(&found), [Kind::SaleRowExtra, Kind::RedisSaleExtra]);
     let mut found = Differences::new(1);
     compare_row(
@@ -120,7 +121,13 @@ fn a_row_that_is_missing_or_should_not_be_is_found() {
         &SaleRows::default(),
         &mut found,
     );
-    compare_redis(&unopened, &world.pin, &RedisSale::default(), &mut found);
+    compare_redis(
+        &unopened,
+        &world.pin,
+        None,
+        &RedisSale::default(),
+        &mut found,
+    );
     assert_eq!(kinds(&found), []);
 }
 
@@ -207,4 +214,18 @@ fn every_change_in_redis_is_found_by_its_kind() {
     let expected = [Kind::RedisSaleMissing, Kind::RedisStateMissing];
     assert_eq!(of_redis(&world, &redis), expected);
     assert_eq!(world.pin.log_id, LOG);
+}
+
+#[test]
+fn a_log_that_went_on_after_the_look_at_redis_makes_no_difference() {
+    let looked = World::new(10, 1, &[1, 2], false);
+    let late = World::new(10, 1, &[1, 2, 3, 4], true);
+    let mut found = Differences::new(1);
+    let before = looked.ledger.position();
+    compare_redis(&late.ledger, &late.pin, before, &looked.redis(), &mut found);
+    assert_eq!(kinds(&found), []);
+    let mut other = looked.redis();
+    other.state.as_mut().unwrap().head = Digest([7; 20]);
+    compare_redis(&late.ledger, &late.pin, before, &other, &mut found);
+    assert_eq!(kinds(&found), [Kind::RedisChainDiffers]);
 }
