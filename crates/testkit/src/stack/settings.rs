@@ -36,8 +36,10 @@ impl Settings {
         let (log, database) = match &backing.durable {
             Some(durable) => (
                 format!(
+                    // One small machine runs everything, a compiler perhaps too: a slow answer is
+                    // no outage here.
                     "backend = \"kafka\"\n[log.kafka]\nbrokers = \"{}\"\ncreate = true\n\
-                     replication_factor = 1",
+                     replication_factor = 1\nprobe_timeout = \"5s\"",
                     durable.kafka.brokers()
                 ),
                 durable.database.url(),
