@@ -105,6 +105,9 @@ fn told(command: &SaleCommand, answer: &Answer) -> String {
     }
 }
 
+/// The fields that are shown first.
+const FIRST: [&str; 6] = ["id", "state", "stock", "sold", "held", "free"];
+
 /// A sale's fields, one a line.
 fn shown(body: &Value) -> String {
     let Some(fields) = body.as_object() else {
@@ -112,7 +115,12 @@ fn shown(body: &Value) -> String {
     };
     let width = fields.keys().map(String::len).max().unwrap_or(0);
     let mut text = String::new();
-    for (name, value) in fields {
+    // What is asked for most first; the rest by name.
+    let first = FIRST.iter().filter_map(|name| fields.get_key_value(*name));
+    let rest = fields
+        .iter()
+        .filter(|(name, _)| !FIRST.contains(&name.as_str()));
+    for (name, value) in first.chain(rest) {
         let value = match value {
             Value::Null => "-".to_owned(),
             Value::String(value) => value.clone(),
@@ -212,6 +220,13 @@ mod tests {
             (method, path.as_str()),
             (Method::POST, "/admin/v1/sales/drop-1/close")
         );
+    }
+
+    #[test]
+    fn a_sale_is_shown_by_its_fields_and_what_is_not_known_as_a_dash() {
+        let body = json!({"closes_at": null, "free": 7, "id": "drop-1", "state": "open"});
+        let expected = "id         drop-1\nstate      open\nfree       7\ncloses_at  -";
+        assert_eq!(shown(&body), expected);
     }
 
     #[test]

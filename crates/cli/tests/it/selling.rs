@@ -40,7 +40,15 @@ fn crowd(shop: &Shop, sale: &str) -> Result<Vec<(String, Answer)>> {
 
 #[test]
 fn a_sale_is_sold_once_and_everybody_agrees() -> Result<()> {
-    let shop = Shop::new()?;
+    sell(&Shop::new()?)
+}
+
+#[test]
+fn the_same_with_the_log_in_kafka_and_the_orders_in_postgres() -> Result<()> {
+    sell(&Shop::on_servers()?)
+}
+
+fn sell(shop: &Shop) -> Result<()> {
     let mut serve = shop.serve()?;
     let create = ["sale", "create", "drop-1", "--stock", "100"];
     assert!(shop.done(&create).contains("is created"));
@@ -64,7 +72,7 @@ fn a_sale_is_sold_once_and_everybody_agrees() -> Result<()> {
             }
             reports
         });
-        let answers = crowd(&shop, "drop-1");
+        let answers = crowd(shop, "drop-1");
         over.store(true, Ordering::Release);
         (answers, reconciling.join().unwrap())
     });
@@ -94,7 +102,7 @@ fn a_sale_is_sold_once_and_everybody_agrees() -> Result<()> {
         (&shown["state"], &shown["sold"]),
         (&"closed".into(), &100.into())
     );
-    judged(&shop, &answers)?;
+    judged(shop, &answers)?;
     assert_eq!(serve.terminate(PATIENCE)?, Some(0), "{}", serve.output()?);
     Ok(())
 }
@@ -133,7 +141,6 @@ fn judged(shop: &Shop, answers: &[(String, Answer)]) -> Result<()> {
         env!("CARGO_MANIFEST_DIR"),
         "/../../loadtest/oracle/oracle.py"
     );
-    let database = shop.path("data/dropgate-orders.db");
     let output = Command::new("python3")
         .arg(oracle)
         .args([
@@ -146,7 +153,7 @@ fn judged(shop: &Shop, answers: &[(String, Answer)]) -> Result<()> {
         ])
         .arg(&dump)
         .args(["--redis", &shop.redis.url()])
-        .args(["--sql", &format!("sqlite:{}", database.display())])
+        .args(["--sql", &shop.sql()])
         .output()
         .context("the oracle needs python3")?;
     let said = String::from_utf8_lossy(&output.stdout);

@@ -4,7 +4,9 @@ use anyhow::{Context, Result, bail};
 use dropgate_domain::{SaleId, UserId};
 use dropgate_gateway::auth::{TokenKey, issue};
 use dropgate_testkit::ports::Port;
-use dropgate_testkit::{Process, ProcessOptions, Ready, Redis, RedisOptions, http};
+use dropgate_testkit::{
+    Database, Kafka, Postgres, Process, ProcessOptions, Ready, Redis, RedisOptions, http,
+};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,6 +22,14 @@ pub struct Shop {
     clients: Port,
     admin: Port,
     ops: Port,
+    servers: Option<Servers>,
+}
+
+/// Where log and orders are, when they are not files.
+struct Servers {
+    brokers: String,
+    topics: String,
+    database: Database,
 }
 
 /// How a command ended and what it said.
@@ -47,7 +57,35 @@ impl Shop {
             clients: Port::reserve()?,
             admin: Port::reserve()?,
             ops: Port::reserve()?,
+            servers: None,
         })
+    }
+
+    /// The same with the log in Kafka and the orders in Postgres.
+    pub fn on_servers() -> Result<Self> {
+        let shop = Self::new()?;
+        let name = shop.folder.path().file_name().context("a name")?;
+        let name = name.to_string_lossy();
+        let servers = Servers {
+            brokers: Kafka::shared_brokers()?,
+            topics: format!(
+                "shop-{}",
+                name.trim_matches(|c: char| !c.is_ascii_alphanumeric())
+            ),
+            database: Postgres::shared_database()?,
+        };
+        Ok(Self {
+            servers: Some(servers),
+            ..shop
+        })
+    }
+
+    /// Where the orders are, as the oracle is told it.
+    pub fn sql(&self) -> String {
+        match &self.servers {
+            Some(servers) => servers.database.url(),
+            None => format!("sqlite:{}", self.path("data/dropgate-orders.db").display()),
+        }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -58,7 +96,7 @@ impl Shop {
     pub fn variables(&self) -> Vec<(String, String)> {
         let local = |port: &Port| format!("127.0.0.1:{}", port.number());
         let data = self.path("data").display().to_string();
-        [
+        let mut variables = vec![
             ("DATA__DIR", data),
             ("REDIS__URL", self.redis.gateway_url()),
             ("REDIS_OPERATOR__URL", self.redis.operator_url()),
@@ -66,9 +104,27 @@ impl Shop {
             ("HTTP__ADMIN_BIND", local(&self.admin)),
             ("HTTP__DRAIN", "0s".to_owned()),
             ("OPS__BIND", local(&self.ops)),
-        ]
-        .map(|(key, value)| (format!("DROPGATE_{key}"), value))
-        .to_vec()
+        ];
+        if let Some(servers) = &self.servers {
+            variables.extend([
+                ("LOG__BACKEND", "kafka".to_owned()),
+                ("LOG__KAFKA__BROKERS", servers.brokers.clone()),
+                (
+                    "LOG__KAFKA__TOPIC_INDEX",
+                    format!("{}-sales", servers.topics),
+                ),
+                (
+                    "LOG__KAFKA__TOPIC_CLAIMS",
+                    format!("{}-claims", servers.topics),
+                ),
+                ("LOG__KAFKA__CREATE", "true".to_owned()),
+                ("LOG__KAFKA__PARTITIONS", "2".to_owned()),
+                ("LOG__KAFKA__REPLICATION_FACTOR", "1".to_owned()),
+                ("STORE__URL", servers.database.url()),
+            ]);
+        }
+        let named = |(key, value)| (format!("DROPGATE_{key}"), value);
+        variables.into_iter().map(named).collect()
     }
 
     fn program() -> &'static Path {
