@@ -80,7 +80,7 @@ impl Writer {
             match judged {
                 Judged::Foreign => {
                     self.metrics.foreign.inc();
-                    tracing::warn!("record of a sale that its partition is not pinned for");
+                    tracing::debug!("record of a sale that its partition is not pinned for");
                 }
                 Judged::GaveUp(why) => {
                     if let Some(sale) = sale {
@@ -311,5 +311,77 @@ fn about(sale: &Sale) -> About {
         },
         stock: pin.definition.stock,
         opened_at: pin.definition.opens_at,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dropgate_domain::{Digest, Generation, LogId, Offset, PartitionId, Seq};
+    use dropgate_store::StoreConfig;
+    use std::time::Duration;
+
+    fn closed_or_open(sale: &str, state: SaleState) -> SaleWrite {
+        SaleWrite {
+            sale: SaleId::new(sale).unwrap(),
+            from: None,
+            to: Position {
+                generation: Generation(1),
+                seq: Seq(1),
+                chain: Digest([1; 20]),
+            },
+            pin: Pin {
+                log_id: LogId([1; 16]),
+                partition: PartitionId(0),
+                from_offset: Offset(0),
+            },
+            state,
+            stock: 1,
+            sold: 0,
+            held: 0,
+            opened_at: None,
+            closed_at: None,
+            orders: Vec::new(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_sale_whose_log_is_gone_is_told_of_unless_it_was_written_to_its_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}/orders.db", folder.path().display());
+        let store = Store::connect(&StoreConfig::with_url(url)).await.unwrap();
+        let status = Status::default();
+        let config = WriterConfig {
+            backoff_max: Duration::from_millis(100),
+            ..WriterConfig::default()
+        };
+        let mut writer = Writer::new(store.clone(), config, Metrics::default(), status.clone());
+        for sale in ["closed", "open", "unwritten"] {
+            let sale = SaleId::new(sale).unwrap();
+            writer.unfollowable(&sale, &Unfollowable::OpeningGone);
+        }
+        writer.turn().await.unwrap();
+        let reasons = status.ready().unwrap_err().join(", ");
+        assert!(
+            reasons.contains("no such table"),
+            "not known without the schema: {reasons}"
+        );
+
+        store.migrate().await.unwrap();
+        let states = [("closed", SaleState::Closed), ("open", SaleState::Open)];
+        store
+            .write(&states.map(|(sale, state)| closed_or_open(sale, state)))
+            .await
+            .unwrap();
+        writer.turn().await.unwrap();
+        assert_eq!(writer.due(), None);
+        let reasons = status.ready().unwrap_err().join(", ");
+        for (sale, told) in [("closed", false), ("open", true), ("unwritten", true)] {
+            assert_eq!(
+                reasons.contains(&format!("sale {sale} ")),
+                told,
+                "{reasons}"
+            );
+        }
     }
 }

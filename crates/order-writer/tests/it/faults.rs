@@ -1,8 +1,9 @@
 //! What happens while the database is away, held, in another's hands, or says no.
 
-use crate::world::{Author, World, blocking, quick, wait};
-use dropgate_order_writer::WriterConfig;
-use dropgate_testkit::{Database, Postgres, PostgresOptions};
+use crate::world::{Author, BOUND, World, blocking, quick, wait};
+use dropgate_order_writer::{RunError, WriterConfig};
+use dropgate_stream::Log;
+use dropgate_testkit::{Database, Kafka, KafkaOptions, Postgres, PostgresOptions};
 
 const CONFLICTS: &str = r#"dropgate_write_transactions_total{outcome="Conflict"}"#;
 
@@ -229,4 +230,55 @@ async fn stopping_writes_what_was_read() {
     );
     let rows = world.orders(&a.sale).await;
     assert_eq!(rows, a.wins[..rows.len()]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writing_goes_on_when_a_killed_broker_is_back() {
+    let mut server = blocking(|| Ok(Kafka::start(&KafkaOptions::default())?)).await;
+    let world = World::beside(&server.brokers()).await;
+    let writer = world.writer(&quick()).await;
+    let mut a = Author::open(&world.log, "a", 1000).await;
+    a.win(50).await;
+    world.is_written(&a).await;
+    server = blocking(move || {
+        server.kill9()?;
+        server.restart()?;
+        Ok(server)
+    })
+    .await;
+    // What another writes afterwards is read by the same reader.
+    a.go_on_with(Log::open(&world.log_config).await.unwrap());
+    a.win(50).await;
+    world.is_written(&a).await;
+    writer.is_ready().await;
+    writer.stop().await;
+    drop(server);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_that_was_made_anew_ends_the_writer() {
+    let world = World::small().await;
+    let mut writer = world.writer(&quick()).await;
+    let mut a = Author::open(&world.log, "a", 1000).await;
+    a.win(5).await;
+    world.is_written(&a).await;
+    world.log.close(BOUND).await;
+    let path = world.log_config.embedded.path.clone();
+    for suffix in ["", "-wal", "-shm"] {
+        let mut file = path.clone().into_os_string();
+        file.push(suffix);
+        let _ = std::fs::remove_file(file);
+    }
+    let other = Log::open(&world.log_config).await.unwrap();
+    let mut b = Author::open(&other, "a", 1000).await;
+    b.win(9).await;
+    let ended = tokio::time::timeout(BOUND, writer.running.ended()).await;
+    let error = ended.expect("the writer ends").unwrap_err();
+    assert!(matches!(error, RunError::Log(_)), "{error}");
+    assert!(!writer.reasons().is_empty());
+    assert_eq!(
+        world.orders(&a.sale).await,
+        a.wins,
+        "nothing of the other log was written"
+    );
 }

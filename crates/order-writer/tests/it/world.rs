@@ -57,6 +57,13 @@ impl World {
         Self::with(kafka(&brokers), store, folder, Some(database)).await
     }
 
+    /// The broker that is given, and SQLite.
+    pub async fn beside(brokers: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}/orders.db", folder.path().display());
+        Self::with(kafka(brokers), StoreConfig::with_url(url), folder, None).await
+    }
+
     /// The embedded log, and the database that is given.
     pub async fn over(database: Database) -> Self {
         let folder = tempfile::tempdir().unwrap();
@@ -281,6 +288,11 @@ impl Author {
         };
         author.start(stock).await;
         author
+    }
+
+    /// Writes into the log by another handle from now on.
+    pub fn go_on_with(&mut self, log: Log) {
+        self.log = log;
     }
 
     async fn append(&mut self, body: Body) -> Digest {
