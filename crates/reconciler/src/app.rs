@@ -114,6 +114,8 @@ struct Reconciliation<'a> {
     log: LogReader,
     diff: Diff,
     complete: Complete,
+    /// An event that did not come, though later ones had.
+    missing: Option<Seq>,
 }
 
 impl<'a> Reconciliation<'a> {
@@ -140,6 +142,7 @@ impl<'a> Reconciliation<'a> {
                 rows: true,
                 claims: true,
             },
+            missing: None,
         };
         if let Some(redis) = this.look_at_redis().await? {
             this.follow(&redis).await?;
@@ -286,12 +289,30 @@ impl<'a> Reconciliation<'a> {
             // A generation that began since is in the log before it is in Redis.
             self.log.read_to_end(read_timeout).await?;
         }
+        self.fill_gap().await?;
         let now = self.log.sale().ledger().position();
         if required.map(|position| position.generation) != now.map(|position| position.generation) {
             let reason = "another generation began while it was compared: try again";
             return Err(CannotCheck::at(Where::Sale, &reason));
         }
         Ok(redis.map(|redis| (before, redis)))
+    }
+
+    /// Records are published at once and come in any order: a gap may be about to be filled.
+    async fn fill_gap(&mut self) -> Result<(), CannotCheck> {
+        let gap = |log: &LogReader| {
+            let ledger = log.sale().ledger();
+            (ledger.buffered() > 0).then(|| (ledger.generation(), ledger.applied().next()))
+        };
+        let Some(before) = gap(&self.log) else {
+            return Ok(());
+        };
+        let wait = self.config.reconciler.wait;
+        self.log.catch_up(before, wait).await?;
+        if gap(&self.log) == Some(before) {
+            self.missing = Some(before.1);
+        }
+        Ok(())
     }
 
     async fn read_told(&mut self, path: &Path) -> Result<(), CannotCheck> {
@@ -313,7 +334,7 @@ impl<'a> Reconciliation<'a> {
         let sale = self.log.sale();
         let ledger = sale.ledger();
         let found = self.diff.found();
-        compare_log(&ledger, found);
+        compare_log(&ledger, self.missing, found);
         if let Some(rows) = &rows {
             compare_row(&ledger, sale.pin(), required, rows, found);
         }

@@ -74,7 +74,7 @@ kinds! {
     GenerationEnded "generation_ended" Log;
         "The current generation ended and no other has begun: Redis lost writes, and the sale has to be recovered."
     EventMissing "event_missing" Log;
-        "Records wait in the log for one before them, which never came."
+        "Records wait in the log for one before them, which did not come within the wait."
 
     MissingRow "missing_row" Database;
         "A win of the log, at or before the database's position, has no row."

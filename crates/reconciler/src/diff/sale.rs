@@ -26,8 +26,8 @@ pub struct SaleRows {
     pub orders: Option<u64>,
 }
 
-/// The log, held against itself.
-pub fn compare_log(ledger: &Ledger, found: &mut Differences) {
+/// The log, held against itself. `missing` is an event that did not come, though later ones had.
+pub fn compare_log(ledger: &Ledger, missing: Option<Seq>, found: &mut Differences) {
     if let Some(definition) = ledger.definition() {
         let wins = ledger.wins();
         let units = wins.iter().map(|win| win.unit);
@@ -51,13 +51,9 @@ pub fn compare_log(ledger: &Ledger, found: &mut Differences) {
             format!("generation {generation}: {cause}")
         });
     }
-    if ledger.buffered() > 0 {
+    if let Some(seq) = missing {
         found.add(Kind::EventMissing, || {
-            format!(
-                "seq {}: {} records wait",
-                ledger.applied().next(),
-                ledger.buffered()
-            )
+            format!("seq {seq}: {} records wait", ledger.buffered())
         });
     }
 }

@@ -167,3 +167,38 @@ async fn a_generation_that_ended_breaks_the_books() -> Result<()> {
     assert_eq!(ran.broken(), ["books_balance"]);
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_that_never_comes_is_missing() -> Result<()> {
+    let world = World::created(Definition::of(10)).await?;
+    world.open().await?;
+    world.claim_all(1..=3).await?;
+    world.write(usize::MAX).await?;
+    let partition = world
+        .engine
+        .sale(&world.sale)
+        .unwrap()
+        .sale()
+        .pin()
+        .partition;
+    let last = world.wins().pop().unwrap();
+    // The event after the next one.
+    let early = Event {
+        sale: world.sale.clone(),
+        generation: Generation(1),
+        body: Body::Closed(dropgate_domain::Link {
+            seq: last.seq.next().next(),
+            time: last.won_at,
+            prev: dropgate_domain::Digest([3; 20]),
+        }),
+    };
+    world
+        .log
+        .append(Lane::Claims(partition), encode_event(&early))
+        .await?;
+    let ran = world.reconcile(&["--wait", "1s"]);
+    assert_eq!(ran.code, 1, "{ran:#?}");
+    assert_eq!(ran.kinds(), [("event_missing", 1)]);
+    assert_eq!(ran.broken(), ["books_balance"]);
+    Ok(())
+}

@@ -40,7 +40,7 @@ fn a_correct_sale_has_no_differences() {
     for closed in [false, true] {
         let world = World::new(10, 2, &[2, 1, 3], closed);
         let mut found = Differences::new(1);
-        compare_log(&world.ledger, &mut found);
+        compare_log(&world.ledger, None, &mut found);
         assert_eq!(kinds(&found), []);
         assert_eq!(of_row(&world, &world.rows()), []);
         let mut redis = world.redis();
