@@ -382,6 +382,39 @@ fn a_stored_position_that_the_log_does_not_have_stops_the_sale() {
 }
 
 #[test]
+fn a_stored_position_that_the_log_goes_past_stops_the_sale() {
+    // Generation 1 ends after two wins; what is stored would be its eighth.
+    let log = Script::run(0, &[Happens::Win(1), Happens::Loss, Happens::Win(2)]);
+    let mut lost = log[2].position;
+    lost.seq = Seq(8);
+    assert!(order(log[2].position, lost).is_lt() && order(lost, log[3].position).is_lt());
+    let mut pending = Pending::default();
+    pending.feed(&sale(0), about_sale, log[..3].iter().cloned());
+    assert_eq!(pending.look(&sale(0), Some(&row_at(lost))), Look::Moved);
+    assert_eq!(blocked(&pending), None, "its event may still come");
+    pending.feed(&sale(0), about_sale, log[3..].iter().cloned());
+    assert!(matches!(blocked(&pending), Some(Blocked::OtherHistory(_))));
+}
+
+#[test]
+fn a_chain_that_changes_under_a_writer_stops_the_sale() {
+    let log = Script::run(0, &wins(1..=5));
+    let mut pending = Pending::default();
+    pending.feed(&sale(0), about_sale, log.iter().cloned());
+    assert_eq!(
+        pending.look(&sale(0), Some(&row_at(log[2].position))),
+        Look::Moved
+    );
+    let mut changed = log[2].position;
+    changed.chain = Digest([0xee; 20]);
+    assert_eq!(
+        pending.look(&sale(0), Some(&row_at(changed))),
+        Look::Blocked
+    );
+    assert!(matches!(blocked(&pending), Some(Blocked::OtherHistory(_))));
+}
+
+#[test]
 fn a_row_of_another_place_in_the_log_stops_the_sale() {
     let log = Script::run(0, &wins(1..=2));
     let mut pending = Pending::default();
