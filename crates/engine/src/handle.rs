@@ -228,17 +228,17 @@ impl SaleHandle {
     /// The sale as it is known here, at `now`.
     #[must_use]
     pub fn view(&self, now: TimeMs) -> View {
-        let halted = self.sale().unfollowable().is_some()
-            || self
-                .served
-                .session(&self.shared)
-                .is_some_and(|s| s.halted.load(Ordering::Acquire));
+        // Nothing of its log was read then, or not to its end: the phase is no news.
+        let unread = self.sale().unfollowable().is_some();
+        let session = self.served.session(&self.shared);
+        let halted = session.is_some_and(|s| s.halted.load(Ordering::Acquire));
         let ledger = self.sale().ledger();
         let definition = self.sale().pin().definition.clone();
         let phase = ledger.phase();
         let early = definition.opens_at.is_some_and(|opens| now < opens);
         let over = definition.closes_at.is_some_and(|closes| now >= closes);
         let state = match phase {
+            _ if unread => State::Halted,
             Phase::Halted(_) | Phase::Ended(_) | Phase::Stopped(_) => State::Halted,
             Phase::NotOpened => State::Scheduled,
             Phase::Closed => State::Closed,

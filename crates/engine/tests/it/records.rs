@@ -6,7 +6,7 @@ use dropgate_domain::{
     AttemptId, Body, Definition, Digest, Event, Generation, IdempotencyKey, Link, PartitionId, Seq,
     TimeMs, Unit, Won,
 };
-use dropgate_engine::{Answer, Engine, RecordOutcome, Unavailable, Unfollowable};
+use dropgate_engine::{Answer, Engine, RecordOutcome, State, Unavailable, Unfollowable};
 use dropgate_events::encode_event;
 use dropgate_stream::Lane;
 
@@ -119,6 +119,28 @@ async fn bytes_that_name_no_sale_stop_every_sale_of_the_partition() -> Result<()
         let sale = engine.sale(&sale_id(&name)).unwrap();
         until("its reader stops", || sale.sale().unfollowable()).await?;
     }
+    engine.shutdown().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sale_that_cannot_be_followed_is_halted_also_before_its_opening() -> Result<()> {
+    let world = World::start().await?;
+    let engine = world.engine().await?;
+    engine
+        .create(sale_id("drop"), Definition::of(5))
+        .await
+        .unwrap();
+    let sale = engine.sale(&sale_id("drop")).unwrap();
+    let now = TimeMs(0);
+    assert_eq!(sale.view(now).state, State::Scheduled);
+    let lane = Lane::Claims(sale.sale().pin().partition);
+    world
+        .log
+        .append(lane, bytes::Bytes::from_static(&[0xff; 9]))
+        .await?;
+    until("its reader stops", || sale.sale().unfollowable()).await?;
+    assert_eq!(sale.view(now).state, State::Halted);
     engine.shutdown().await;
     Ok(())
 }
