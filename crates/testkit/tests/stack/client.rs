@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
+use dropgate_testkit::wait::{self, Seen};
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::{Value, json};
 
@@ -84,6 +85,27 @@ impl Client {
             key_of(user)
         );
         self.send("POST", &format!("/v1/sales/{sale}/claims"), &headers, "{}")
+    }
+
+    /// Claims a unit for the user, and does what a client does with an answer that is not final,
+    /// until there is one that is.
+    pub fn buy(&mut self, sale: &str, user: &str) -> Result<Answer> {
+        let first = self.claim(sale, user)?;
+        self.follow(sale, user, first)
+    }
+
+    /// The same from the answer on that the user was given first.
+    pub fn follow(&mut self, sale: &str, user: &str, first: Answer) -> Result<Answer> {
+        let mut answer = first;
+        wait::until(&format!("{user}'s last answer"), wait::START, || {
+            answer = match (&answer.location, answer.status, answer.text("status")) {
+                (Some(claim), 202, _) => self.look_up(&claim.clone(), user)?,
+                // A poll may be unavailable too; then the claim is made again, which is the same.
+                (_, 503, _) | (_, _, "void") => self.claim(sale, user)?,
+                _ => return Ok(Seen::Done(answer.clone())),
+            };
+            Ok(Seen::NotYet(format!("{answer:?}")))
+        })
     }
 
     /// Asks what became of a claim.

@@ -63,7 +63,6 @@ pub struct Report {
 
 #[derive(Debug, Deserialize)]
 pub struct Latency {
-    pub p50: Option<f64>,
     pub max: Option<f64>,
 }
 

@@ -1,7 +1,7 @@
 //! Whole sales through real processes: two gateways, an order-writer, a reconciler, a crowd, and an
 //! oracle that shares no code with them, on real Redis, Kafka and Postgres.
 //!
-//! `ATTEMPTS=10000` sells to that many and to ten times as many (`make test` is content with 2,000);
+//! `ATTEMPTS=10000` sells to that many and to ten times as many (`make test` is content with 1,500);
 //! `SEEDS=5` kills at that many different moments.
 #![cfg(test)]
 

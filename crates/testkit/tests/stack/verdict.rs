@@ -7,7 +7,6 @@ use anyhow::{Context, Result, ensure};
 use dropgate_testkit::ProcessOptions;
 use dropgate_testkit::tools;
 use dropgate_testkit::wait::{self, Seen};
-use serde_json::Value;
 
 use crate::stack::Stack;
 
@@ -18,9 +17,8 @@ const BOUND: Duration = Duration::from_secs(300);
 #[derive(Debug)]
 pub struct Verdict {
     pub holds: bool,
-    /// What it printed, and its report.
+    /// What it printed.
     pub text: String,
-    pub report: Value,
 }
 
 impl Stack {
@@ -60,13 +58,11 @@ impl Stack {
     /// The reconciler's comparison of Redis, log, database and what clients were told. It waits
     /// until the database has reached the log's end.
     pub fn reconcile(&self, sale: &str, told: &Path) -> Result<Verdict> {
-        let json = self.file(&format!("{sale}-reconcile.json"));
         let reconciler = self.file("reconciler.toml");
         let options = ProcessOptions::of_ours("dropgate-reconciler")?
             .args(["--sale", sale, "--config", &reconciler.to_string_lossy()])
-            .args(["--told", &told.to_string_lossy()])
-            .args(["--json", &json.to_string_lossy()]);
-        compare(options, &json)
+            .args(["--told", &told.to_string_lossy()]);
+        compare(options)
     }
 
     /// The oracle's comparison of a dump of the log with all other witnesses. `told` is what
@@ -85,11 +81,10 @@ impl Stack {
             .start()?;
         let code = dump.wait(BOUND)?;
         ensure!(code == Some(0), "the dump of the log: {}", dump.output()?);
-        let json = self.file(&format!("{sale}-oracle.json"));
         let oracle = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../loadtest/oracle/oracle.py");
         let mut options = ProcessOptions::program(&tools::find("python3", &[])?)
             .args([oracle.to_string_lossy(), "--sale".into(), sale.into()])
-            .args(["--log", &out, "--json", &json.to_string_lossy()])
+            .args(["--log", &out])
             .args(["--sql", &self.database.url()])
             .args(more.iter().copied());
         options = match told {
@@ -99,12 +94,12 @@ impl Stack {
         if !more.contains(&"redis") {
             options = options.args(["--redis", &self.redis.url()]);
         }
-        compare(options, &json)
+        compare(options)
     }
 }
 
 /// Runs a program that compares: 0 is yes, 1 is no, the rest is that it could not.
-fn compare(options: ProcessOptions, json: &Path) -> Result<Verdict> {
+fn compare(options: ProcessOptions) -> Result<Verdict> {
     let mut process = options.start()?;
     let code = process.wait(BOUND)?;
     let text = process.output()?;
@@ -112,10 +107,8 @@ fn compare(options: ProcessOptions, json: &Path) -> Result<Verdict> {
         matches!(code, Some(0 | 1)),
         "it ended with {code:?}: {text}"
     );
-    let report = std::fs::read(json).with_context(|| format!("reading {}", json.display()))?;
     Ok(Verdict {
         holds: code == Some(0),
         text,
-        report: serde_json::from_slice(&report)?,
     })
 }

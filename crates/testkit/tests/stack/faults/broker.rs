@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use dropgate_testkit::Kafka;
-use dropgate_testkit::wait::{self, Seen};
 
 use crate::client::{Answer, Client};
 use crate::crowd::{Crowd, Transcript};
-use crate::stack::{Own, Stack, TICK, readiness};
+use crate::stack::{Own, Stack, TICK};
 use crate::topics;
 
 const STOCK: u64 = 600;
@@ -78,7 +77,7 @@ fn interrupted(
     for (port, told) in ports.into_iter().zip(told) {
         let mut client = Client::new(port);
         for Told { user, answer, .. } in told {
-            let answer = to_the_end(&mut client, sale, &user, answer)?;
+            let answer = client.follow(sale, &user, answer)?;
             last.push((client.url(), user, answer));
         }
     }
@@ -139,27 +138,13 @@ fn only_pending_or_unavailable<'a>(
     Ok(kinds)
 }
 
-/// Does what a client does with an answer that is not final, until there is one that is.
-fn to_the_end(client: &mut Client, sale: &str, user: &str, first: Answer) -> Result<Answer> {
-    let mut answer = first;
-    wait::until(&format!("{user}'s last answer"), wait::START, || {
-        answer = match (&answer.location, answer.status, answer.text("status")) {
-            (Some(claim), 202, _) => client.look_up(&claim.clone(), user)?,
-            (_, 503, _) | (_, _, "void") => client.claim(sale, user)?,
-            _ => return Ok(Seen::Done(answer.clone())),
-        };
-        Ok(Seen::NotYet(format!("{answer:?}")))
-    })
-}
-
 /// The topic of the claims is deleted under running services, and made anew: an empty log of the
 /// same name is not taken for the old one, by nobody.
 fn a_topic_made_anew(stack: &mut Stack) -> Result<()> {
     stack.open("anew", 100)?;
     for gateway in 0..stack.gateways.len() {
-        let won = stack
-            .client(gateway)
-            .claim("anew", &format!("early-{gateway}"))?;
+        let user = format!("early-{gateway}");
+        let won = stack.client(gateway).buy("anew", &user)?;
         ensure!(won.status == 201, "{won:?}");
     }
     let port = stack.kafka.as_ref().context("a broker")?.port();
@@ -168,8 +153,13 @@ fn a_topic_made_anew(stack: &mut Stack) -> Result<()> {
     nobody_sells(stack)?;
     topics::create(port, &topic, 4)?;
     nobody_sells(stack)?;
-    let writer = readiness(stack.writer.ops.number(), 503, "")?;
-    println!("the order-writer of a topic made anew: {writer}");
+    // The writer has nothing left to follow, and says so with its exit.
+    let code = stack.writer.process.wait(ANSWER_MAX)?;
+    let output = stack.writer.process.output()?;
+    ensure!(
+        code.is_some_and(|code| code != 0) && output.contains(&topic),
+        "the order-writer ended with {code:?}: {output}"
+    );
     // Nor by a gateway that starts on the new one.
     let gateway = stack.gateways.last_mut().context("a gateway")?;
     gateway.process.restart()?;

@@ -1,6 +1,7 @@
 //! Kill -9 of a service in the middle of a sale.
 
 use anyhow::{Context, Result};
+use dropgate_testkit::Process;
 
 use crate::crowd::Crowd;
 use crate::from_env;
@@ -8,39 +9,34 @@ use crate::stack::{Own, Stack};
 
 const STOCK: u64 = 600;
 
+/// Which process is killed.
+type Victim = fn(&mut Stack) -> &mut Process;
+
 #[test]
 fn an_order_writer_that_is_killed_in_mid_sale_leaves_exact_books() -> Result<()> {
-    for_every_seed("writer", |stack| stack.writer.process.restart())
+    for_every_seed("writer", |stack| &mut stack.writer.process)
 }
 
 #[test]
 fn a_gateway_that_is_killed_in_mid_sale_leaves_exact_books() -> Result<()> {
-    for_every_seed("gateway", |stack| {
-        let gateway = stack.gateways.last_mut().context("a gateway")?;
-        gateway.process.restart()
-    })
+    for_every_seed("gateway", |stack| &mut stack.gateways[1].process)
 }
 
-/// Sells once for each seed, which decides after how many wins `kill` strikes (restarting kills
-/// with SIGKILL first), and checks the books.
-fn for_every_seed(what: &str, kill: impl Fn(&mut Stack) -> Result<()>) -> Result<()> {
+/// Sells once for each seed, which decides after how many wins the victim is killed, starts it
+/// again, and checks the books.
+fn for_every_seed(what: &str, victim: Victim) -> Result<()> {
     let seeds = from_env("SEEDS", 1)?;
     Stack::start(Own::default())?.play(|stack| {
         for seed in 1..=seeds {
             let sale = format!("{what}-{seed}");
-            one_sale(stack, &sale, after_wins(seed), &kill)
+            one_sale(stack, &sale, after_wins(seed), victim)
                 .with_context(|| format!("seed {seed}"))?;
         }
         Ok(())
     })
 }
 
-fn one_sale(
-    stack: &mut Stack,
-    sale: &str,
-    wins: u64,
-    kill: impl Fn(&mut Stack) -> Result<()>,
-) -> Result<()> {
+fn one_sale(stack: &mut Stack, sale: &str, wins: u64, victim: Victim) -> Result<()> {
     stack.open(sale, STOCK)?;
     let crowd = Crowd {
         users: 1_500,
@@ -49,12 +45,13 @@ fn one_sale(
     };
     let clicking = crowd.come(stack, sale)?;
     let sold = stack.sold(0, sale, wins)?;
-    kill(stack)?;
+    victim(stack).kill9()?;
     let rows = format!("SELECT count(*) FROM orders WHERE sale_id = '{sale}'");
     let rows = stack.database.sql(&rows)?;
+    victim(stack).restart()?;
     let heard = clicking.done()?;
     println!(
-        "{sale}: killed at {sold} wins, up again at {} rows; answers by status {:?}, slowest {:?} ms",
+        "{sale}: killed at {sold} wins and {} rows; answers by status {:?}, slowest win {:?} ms",
         rows.trim(),
         heard.report.http,
         heard.report.latency_ms["won"].max

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use dropgate_testkit::wait::{self, Seen};
 
 use crate::crowd::{Crowd, Transcript};
-use crate::stack::{Own, Servers, Stack};
+use crate::stack::{Own, Servers, Stack, readiness};
 
 /// How long the orders are locked, in seconds: longer than a statement may take.
 const LOCKED_SECONDS: u64 = 20;
@@ -42,6 +42,7 @@ fn down_for_the_whole_sale(stack: &mut Stack) -> Result<()> {
     Transcript::append(&heard.told, "down")?.note(&url, "late", &asked)?;
     let postgres = stack.postgres.as_mut().context("a database")?;
     postgres.restart()?;
+    readiness(stack.writer.ops.number(), 200, "")?;
     stack.books("down", STOCK, &heard.told)
 }
 
