@@ -56,7 +56,7 @@ impl Store {
 
     async fn transact(&self, sales: Vec<Rows>) -> Result<(), WriteError> {
         let options = TransactionOptions {
-            // Otherwise the write lock is taken in the middle, where SQLite does not wait for it.
+            // The write lock is waited for here: SQLite does not wait for it in the middle.
             sqlite_transaction_mode: Some(SqliteTransactionMode::Immediate),
             ..TransactionOptions::default()
         };

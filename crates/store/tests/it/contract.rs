@@ -2,7 +2,7 @@
 
 use crate::db::{self, Db};
 use crate::fixture::{all_orders, following, opening, order, orders, position, sale_id};
-use dropgate_domain::{Digest, TimeMs, Unit};
+use dropgate_domain::{Digest, Position, TimeMs, Unit};
 use dropgate_store::{OrderCounts, SaleState, SaleWrite, WriteError};
 
 macro_rules! contract {
@@ -152,15 +152,16 @@ async fn a_zombies_write_changes_nothing(db: Db) {
     write(&db, std::slice::from_ref(&second)).await;
 
     assert_conflict(&db, &zombie).await;
-    let mut other_chain = following(&second, orders(0, 5, 6));
-    other_chain.from = other_chain.from.map(|mut p| {
-        p.chain = Digest([1; 20]);
-        p
-    });
-    assert_conflict(&db, &other_chain).await;
-    let mut other_generation = following(&second, orders(0, 5, 6));
-    other_generation.from = Some(position(2, second.to.seq.0));
-    assert_conflict(&db, &other_generation).await;
+    let others: [fn(&mut Position); 3] = [
+        |p| p.chain = Digest([1; 20]),
+        |p| p.generation.0 += 1,
+        |p| p.seq.0 += 1,
+    ];
+    for other in others {
+        let mut write = following(&second, orders(0, 5, 6));
+        other(write.from.as_mut().unwrap());
+        assert_conflict(&db, &write).await;
+    }
     assert_conflict(&db, &opening("drop", 10, orders(0, 1, 2))).await;
     let mut no_row = following(&second, orders(1, 5, 6));
     no_row.sale = sale_id("unwritten");
