@@ -81,6 +81,13 @@ impl Scope {
         &self.keys.tag
     }
 
+    /// Whether a value of the `current` key is of a generation of this log.
+    #[must_use]
+    pub fn is_of_same_log(&self, tag: &str) -> bool {
+        let log = |tag: &str| tag.split_once(':').map(|(log, _)| log.to_owned());
+        log(tag).is_some() && log(tag) == log(self.tag())
+    }
+
     pub(crate) fn keys(&self) -> &Keys {
         &self.keys
     }
@@ -130,5 +137,7 @@ mod tests {
         let two = Scope::new(sale, LogId([2; 16]), Generation(1));
         assert_ne!(one.keys().state, two.keys().state);
         assert_eq!(one.keys().current, two.keys().current);
+        assert!(one.is_of_same_log(one.tag()) && !one.is_of_same_log(two.tag()));
+        assert!(!one.is_of_same_log("nonsense"));
     }
 }

@@ -42,10 +42,12 @@ impl SaleHandle {
         let Ok(renewing) = session.renewing.try_lock() else {
             let renewed = tokio::time::timeout_at(deadline, session.renewing.lock()).await;
             drop(renewed);
-            if session.is_latched() {
-                return Answer::SoldOut;
-            }
-            return self.call(&session, Claim { user, key, attempt }).await;
+            // The wait was long enough for the sale to have been halted.
+            return match self.live() {
+                Ok(session) if session.is_latched() => Answer::SoldOut,
+                Ok(session) => self.call(&session, Claim { user, key, attempt }).await,
+                Err(why) => Answer::Unavailable(why),
+            };
         };
         let answer = self.call(&session, Claim { user, key, attempt }).await;
         drop(renewing);
@@ -54,15 +56,19 @@ impl SaleHandle {
 
     /// What the ledger alone can answer: a user's own wins, and that the sale is closed.
     fn answer_from_memory(&self, user: &UserId, key: &IdempotencyKey) -> Option<Answer> {
-        let (mut wins, limit) = self.known_wins(user);
+        // One look: a win and the close after it may be applied between two.
+        let ledger = self.sale().ledger();
+        let limit = ledger.definition().map_or(1, |d| d.per_user_limit);
+        let mut wins: Vec<Win> = ledger.wins_of(user).cloned().collect();
+        let closed = matches!(ledger.phase(), Phase::Closed);
+        drop(ledger);
         if let Some(mine) = again(&wins, key, limit) {
             return Some(Answer::Again(wins.swap_remove(mine)));
         }
-        match self.sale().phase() {
-            Phase::Closed => Some(Answer::Closed),
-            _ if wins.len() >= limit as usize => Some(Answer::LimitReached(wins)),
-            _ => None,
+        if closed {
+            return Some(Answer::Closed);
         }
+        (wins.len() >= limit as usize).then_some(Answer::LimitReached(wins))
     }
 
     async fn call(&self, session: &Arc<Session>, claim: Claim) -> Answer {

@@ -39,10 +39,6 @@ pub struct EngineConfig {
     /// How long creating, opening or closing a sale may take.
     #[serde(with = "humantime_serde")]
     pub admin_deadline: Duration,
-    /// How long a generation may be without its state in Redis before that is a loss and not a
-    /// beginning.
-    #[serde(with = "humantime_serde")]
-    pub build_grace: Duration,
 }
 
 impl Default for EngineConfig {
@@ -59,7 +55,6 @@ impl Default for EngineConfig {
             publish_in_flight_max: 10_000,
             waiters_max: 50_000,
             admin_deadline: Duration::from_secs(10),
-            build_grace: Duration::from_secs(30),
         }
     }
 }
@@ -96,7 +91,6 @@ impl EngineConfig {
             "admin_deadline",
             "1s to 10m",
         );
-        within(self.build_grace, 1000, 600_000, "build_grace", "1s to 10m");
         let mut check = |ok: bool, field, expected| {
             if !ok {
                 problems.push((field, expected));

@@ -10,7 +10,7 @@ use crate::publish::Publisher;
 use crate::session::Session;
 use crate::tip::watch_tip;
 use dropgate_admission::{Admission, Operator, RedisConfig};
-use dropgate_domain::{Body, Event, Halted, SaleId};
+use dropgate_domain::{Body, Event, Halted, Phase, SaleId};
 use dropgate_events::encode_event;
 use dropgate_stream::Log;
 use parking_lot::{Mutex, RwLock};
@@ -229,6 +229,11 @@ impl Shared {
 
     /// Appends the halt, unless it is in the log or on its way.
     pub fn send_halt(&self, served: &Served, session: &Arc<Session>, reason: &str) {
+        // A halt that is in the log, or a sale that is over, needs no other.
+        let current = served.sale.ledger().generation() == session.generation();
+        if !current || !matches!(served.sale.phase(), Phase::Open) {
+            return;
+        }
         if session.halt_sent.swap(true, Ordering::AcqRel) {
             return;
         }

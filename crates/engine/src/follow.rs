@@ -1,22 +1,26 @@
 //! The gateway's follower: reads the log's tail into the ledgers, and asks the log how far it is.
 
-use crate::fold::{Fold, FoldError, Judged};
+use crate::fold::{Fold, Judged};
 use crate::fresh::Freshness;
 use crate::metrics::Metrics;
 use crate::sale::Sale;
 use dropgate_domain::{Fed, Incarnation, LogId, Nonce, SaleId, What};
-use dropgate_stream::Log;
+use dropgate_stream::{Lane, Log, LogError};
 use parking_lot::RwLock;
 use rand::RngExt;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 /// How long a step waits for a record before it looks whether it is to end.
 const STEP_WAIT: Duration = Duration::from_millis(500);
+/// A topic that is missing for longer is gone: a broker that has just started may say so for a
+/// moment of one that is there.
+const MISSING_FOR: Duration = Duration::from_secs(5);
 /// The pause after a transient error, doubled from the first to the second.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
@@ -87,7 +91,7 @@ pub(crate) async fn follow(
         match fold.step(STEP_WAIT).await {
             Ok(step) => {
                 pause = PAUSE.0;
-                *followed.trouble.write() = None;
+                *followed.trouble.write() = fold.unread();
                 for (sale, judged) in &step.judged {
                     metrics.judged(judged);
                     report(sale.as_ref(), judged);
@@ -145,36 +149,72 @@ fn report(sale: Option<&SaleId>, judged: &Judged) {
     }
 }
 
-/// Asks the log for its identity and end, at a fixed pace, on a client that does not fetch.
+/// Asks each lane that is read, in a task of its own: one that is slow to answer does not make
+/// the others look stale.
 pub(crate) async fn ask_freshness(
     log: Log,
     followed: Arc<Followed>,
     interval: Duration,
     stop: CancellationToken,
 ) {
+    let mut asked = HashSet::new();
+    let mut lanes = JoinSet::new();
     let mut ticks = tokio::time::interval(interval);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
+            // Dropping the set ends its tasks.
             () = stop.cancelled() => return,
         }
         for (lane, log_id) in followed.fresh.lanes() {
-            let asked = Instant::now();
-            match log.probe(lane).await {
-                Ok(probe) if probe.log_id == log_id => {
-                    followed.fresh.answered(lane, asked, probe.end);
-                }
-                Ok(probe) => {
-                    let is = probe.log_id;
-                    let error = format!("{lane}: the log was {log_id} and is now {is}");
-                    return followed.end(&error);
-                }
-                Err(error) if error.is_transient() => {
-                    tracing::debug!(%error, %lane, "the log does not say how far it is");
-                }
-                Err(error) => return followed.end(&FoldError::from(error).to_string()),
+            if asked.insert(lane) {
+                lanes.spawn(ask_lane(
+                    log.clone(),
+                    Arc::clone(&followed),
+                    lane,
+                    log_id,
+                    interval,
+                ));
             }
+        }
+    }
+}
+
+/// Asks one lane for its identity and end, at a fixed pace, on a client that does not fetch.
+/// Returns when the log is not the log any more.
+async fn ask_lane(
+    log: Log,
+    followed: Arc<Followed>,
+    lane: Lane,
+    log_id: LogId,
+    interval: Duration,
+) {
+    let mut ticks = tokio::time::interval(interval);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut missing_since = None;
+    loop {
+        ticks.tick().await;
+        let asked = Instant::now();
+        match log.probe(lane).await {
+            Ok(probe) if probe.log_id == log_id => {
+                missing_since = None;
+                followed.fresh.answered(lane, asked, probe.end);
+            }
+            Ok(probe) => {
+                let is = probe.log_id;
+                return followed.end(&format!("{lane}: the log was {log_id} and is now {is}"));
+            }
+            Err(error @ LogError::Missing { .. }) => {
+                let since = *missing_since.get_or_insert(asked);
+                if since.elapsed() > MISSING_FOR {
+                    return followed.end(&error.to_string());
+                }
+            }
+            Err(error) if error.is_transient() => {
+                tracing::debug!(%error, %lane, "the log does not say how far it is");
+            }
+            Err(error) => return followed.end(&error.to_string()),
         }
     }
 }

@@ -62,10 +62,10 @@ impl Freshness {
     /// The log, asked at `asked`, answered that it ends at `end`.
     pub fn answered(&self, lane: Lane, asked: Instant, end: Offset) {
         if let Some(reading) = self.lanes.lock().get_mut(&lane) {
-            if reading.questions.len() == QUESTIONS_MAX {
-                reading.questions.pop_front();
+            // When full, the oldest stay: theirs are the ends that are reached first.
+            if reading.questions.len() < QUESTIONS_MAX {
+                reading.questions.push_back((asked, end));
             }
-            reading.questions.push_back((asked, end));
             reading.settle();
         }
     }

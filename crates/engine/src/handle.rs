@@ -64,6 +64,10 @@ impl Served {
     }
 }
 
+/// A seq that is further ahead of what is applied here was never given: gateways are never that
+/// far apart.
+const AHEAD_MAX: u64 = 1_000_000;
+
 /// How an awaited event ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -119,6 +123,9 @@ impl SaleHandle {
         }
         let session = self.served.session(&self.shared);
         let session = session.ok_or(Unavailable::Halted)?;
+        if self.shared.publisher.is_broken() {
+            return Err(Unavailable::Log);
+        }
         session.standing(self.shared.config.tip_valid)?;
         Ok(session)
     }
@@ -134,6 +141,13 @@ impl SaleHandle {
     pub fn win_of(&self, user: &UserId) -> Option<Win> {
         self.fresh().ok()?;
         self.sale().ledger().win_of(user).cloned()
+    }
+
+    /// Whether the user has a win, as far as the log has been read. Not to be told to anybody: it
+    /// may be old.
+    #[must_use]
+    pub fn owns(&self, user: &UserId) -> bool {
+        self.sale().ledger().win_of(user).is_some()
     }
 
     /// What became of a claim, for its user. Touches neither Redis nor the database.
@@ -170,12 +184,14 @@ impl SaleHandle {
                 }
             }
             Verdict::TimedOut => {
-                // Nobody was ever given a seq that far ahead.
-                let given = claim.generation == generation
-                    && claim.seq.0 <= applied.0.saturating_add(window);
-                if given {
+                if claim.generation == generation && claim.seq.0 <= applied.0 + window {
                     self.served.ask_tip.notify_one();
                     LookUp::Pending
+                } else if claim.generation <= generation.next()
+                    && claim.seq.0 <= applied.0.saturating_add(AHEAD_MAX)
+                {
+                    // Another gateway may have read further than this one.
+                    LookUp::Unavailable(Unavailable::Log)
                 } else {
                     LookUp::NotFound
                 }
@@ -210,7 +226,7 @@ impl SaleHandle {
         }
     }
 
-    /// The wins that answer a claim by this user with this key without another unit.
+    /// The user's wins and the sale's limit.
     pub(crate) fn known_wins(&self, user: &UserId) -> (Vec<Win>, u32) {
         let ledger = self.sale().ledger();
         let limit = ledger.definition().map_or(1, |d| d.per_user_limit);

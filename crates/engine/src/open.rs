@@ -10,7 +10,7 @@ use dropgate_admission::{
 };
 use dropgate_domain::{
     AttemptId, Body, CALLS_VERSION, Definition, Event, Generation, Identity, InvalidDefinition,
-    Nonce, PartitionId, Phase, RULE_VERSION, SaleCreated, SaleId, Started, TimeMs, UserId,
+    Nonce, PartitionId, Phase, RULE_VERSION, SaleCreated, SaleId, Seq, Started, TimeMs, UserId,
 };
 use dropgate_events::{encode_event, encode_sale_created};
 use dropgate_stream::{AppendError, Lane, LogError};
@@ -153,31 +153,33 @@ impl Engine {
         let shared = self.shared();
         let deadline = Instant::now() + shared.config.admin_deadline;
         until(shared, deadline, || handle.fresh().ok()).await?;
-        let (phase, generation, sold) = {
+        let (phase, generation, claimed) = {
             let ledger = handle.sale().ledger();
-            (ledger.phase(), ledger.generation(), ledger.counts().sold)
+            (
+                ledger.phase(),
+                ledger.generation(),
+                ledger.applied() > Seq(0),
+            )
         };
-        match phase {
-            Phase::NotOpened => {}
+        let stopped = match phase {
+            Phase::NotOpened => None,
             Phase::Closed => return Err(AdminError::Closed),
-            Phase::Halted(halted) => return Err(AdminError::Halted(halted.reason)),
-            Phase::Ended(cause) => return Err(AdminError::Halted(cause.to_string())),
             Phase::Stopped(stop) => return Err(AdminError::Halted(stop.to_string())),
-            Phase::Open => {
-                if handle.live().is_ok() {
-                    return Ok(Opened::Already);
-                }
-                // An opening that was cut off after its record has no state in Redis, and
-                // nobody can have claimed: it is begun again as the next generation. Anything
-                // else is a loss, and a matter for a recovery.
-                let operator = shared.operator()?;
-                let begun = operator.current(sale).await?;
-                if begun.is_some() || sold > 0 {
-                    return match live(&handle, deadline).await {
-                        Ok(()) => Ok(Opened::Already),
-                        Err(_) => Err(AdminError::Halted("it is open and not live".to_owned())),
-                    };
-                }
+            Phase::Open if handle.live().is_ok() => return Ok(Opened::Already),
+            Phase::Open => Some("it is open and not live".to_owned()),
+            Phase::Halted(halted) => Some(halted.reason),
+            Phase::Ended(cause) => Some(cause.to_string()),
+        };
+        if let Some(why) = stopped {
+            // An opening that was cut off after its record has no state in Redis, and nobody can
+            // have claimed: it is begun again as the next generation. Anything else is a loss,
+            // and a matter for a recovery.
+            let current = shared.operator()?.current(sale).await?;
+            if current.is_some() || claimed {
+                return match live(&handle, deadline).await {
+                    Ok(()) => Ok(Opened::Already),
+                    Err(_) => Err(AdminError::Halted(why)),
+                };
             }
         }
         let ours = begin_generation(shared, &handle.served, generation, by, deadline).await?;
@@ -300,8 +302,15 @@ async fn begin_generation(
         Switched::NotBuilt => Err(AdminError::Unavailable(
             "redis lost the new generation while it was built".to_owned(),
         )),
-        // A later generation is current: that recovery did this one's work.
-        Switched::Backwards => Ok(false),
+        Switched::Backwards => match operator.current(&pin.sale).await? {
+            Some(tag) if !scope.is_of_same_log(&tag) => Err(AdminError::Halted(format!(
+                "redis holds a sale of this id from another log ({tag}); delete its key \
+                 dropgate:{{{}}}:current if that log is no longer used",
+                pin.sale
+            ))),
+            // A later generation is current: that recovery did this one's work.
+            _ => Ok(false),
+        },
     }
 }
 

@@ -5,7 +5,7 @@ use crate::metrics::{Metrics, PublishOutcome};
 use crate::session::Session;
 use bytes::Bytes;
 use dropgate_domain::Seq;
-use dropgate_stream::{AppendError, Lane, Log};
+use dropgate_stream::{AppendError, Lane, Log, Refused};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,16 @@ pub(crate) struct Publisher {
     permits: Arc<Semaphore>,
     tasks: TaskTracker,
     metrics: Metrics,
-    failed: Arc<Mutex<Option<(Instant, String)>>>,
+    failed: Arc<Mutex<Option<Failed>>>,
+}
+
+/// The last publication that failed, with no success since.
+#[derive(Debug)]
+struct Failed {
+    at: Instant,
+    /// No other one will succeed.
+    lasting: bool,
+    error: String,
 }
 
 impl Publisher {
@@ -38,14 +47,15 @@ impl Publisher {
         }
     }
 
-    /// Begins to publish an event of the session's generation, unless it is being published.
-    pub fn publish(&self, session: &Arc<Session>, lane: Lane, seq: Seq, event: Bytes) {
+    /// Begins to publish an event of the session's generation. False when it does not: the event
+    /// is being published, or too many are.
+    pub fn publish(&self, session: &Arc<Session>, lane: Lane, seq: Seq, event: Bytes) -> bool {
         let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
             self.metrics.published(PublishOutcome::Deferred);
-            return;
+            return false;
         };
         if !session.begin_publish(seq) {
-            return;
+            return false;
         }
         let (log, session) = (self.log.clone(), Arc::clone(session));
         let (metrics, failed) = (self.metrics.clone(), Arc::clone(&self.failed));
@@ -61,22 +71,41 @@ impl Publisher {
             metrics.published(outcome);
             let mut failed = failed.lock();
             match error {
-                None => *failed = None,
+                None => {
+                    if failed.take().is_some() {
+                        session.relay_all();
+                    }
+                }
                 Some(error) => {
                     if failed.is_none() {
                         tracing::warn!(%error, "an event could not be published");
                     }
-                    *failed = Some((Instant::now(), error.to_string()));
+                    let lasting = matches!(error, AppendError::Refused(Refused::Broken(_)));
+                    *failed = Some(Failed {
+                        at: Instant::now(),
+                        lasting,
+                        error: error.to_string(),
+                    });
                 }
             }
         });
+        true
     }
 
     /// Why publishing does not work at present, if so.
     pub fn trouble(&self) -> Option<String> {
         let failed = self.failed.lock();
-        let (at, error) = failed.as_ref()?;
-        (at.elapsed() < TROUBLE_LASTS).then(|| error.clone())
+        let failed = failed.as_ref()?;
+        let lasts = failed.lasting || failed.at.elapsed() < TROUBLE_LASTS;
+        lasts.then(|| failed.error.clone())
+    }
+
+    /// Whether publishing will never work again in this process.
+    pub fn is_broken(&self) -> bool {
+        self.failed
+            .lock()
+            .as_ref()
+            .is_some_and(|failed| failed.lasting)
     }
 
     /// Waits for what is in flight. Cancel safe: what is left goes on.

@@ -13,8 +13,12 @@ pub enum Unfollowable {
     /// The log that the index names is not the one that is there.
     #[error("the sale belongs to another log than the one that is there")]
     OtherLog,
-    /// The log begins after the sale's opening: retention has taken it.
-    #[error("the log no longer holds the sale's opening")]
+    /// The log had fewer partitions when this process began to read it.
+    #[error("the sale's partition is newer than this process: start it again")]
+    PartitionUnknown,
+    /// The log begins after the sale's creation: retention may have taken its opening. Retention
+    /// must cover a sale from its creation to its settlement.
+    #[error("the log no longer reaches back to the sale's creation")]
     OpeningGone,
     /// A record that this release cannot read.
     #[error("offset {at} cannot be read: {reason}")]

@@ -12,15 +12,24 @@ use tokio::time::Instant;
 /// The first pause before an event is relayed again; it doubles.
 const RELAY_PAUSE: Duration = Duration::from_millis(500);
 /// The longest such pause.
-const RELAY_PAUSE_MAX: Duration = Duration::from_secs(30);
+const RELAY_PAUSE_MAX: Duration = Duration::from_secs(8);
+
+/// An event that waits in the outbox.
+#[derive(Debug)]
+struct Relay {
+    /// When a tip first told of it.
+    seen: Instant,
+    /// When it may be published next.
+    next: Instant,
+    /// The pause after that.
+    pause: Duration,
+}
 
 /// A generation of a sale, as this process serves it.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub scope: Scope,
     pub scripts: Scripts,
-    /// When this process read of the generation.
-    read_at: Instant,
     /// When the last tip was asked that agreed with the log.
     agreed: Mutex<Option<Instant>>,
     /// Whether a tip ever agreed: from then on a missing state is a loss.
@@ -41,8 +50,10 @@ pub(crate) struct Session {
     pub renewing: tokio::sync::Mutex<()>,
     /// Events that this process is publishing right now.
     in_flight: Mutex<HashSet<Seq>>,
-    /// Of relayed events: when next, and the pause after that.
-    relayed: Mutex<HashMap<Seq, (Instant, Duration)>>,
+    /// The events that the outbox held at the last tips.
+    relays: Mutex<HashMap<Seq, Relay>>,
+    /// What Redis was told is applied and is not here, and since when.
+    lacking: Mutex<Option<(Seq, Instant)>>,
     /// Events in the outbox at the last tip.
     pub backlog: AtomicU64,
 }
@@ -57,7 +68,6 @@ impl Session {
         Ok(Self {
             scope: Scope::new(sale, log, current.generation()),
             scripts: Scripts::from_started(current.scripts())?,
-            read_at: Instant::now(),
             agreed: Mutex::new(None),
             ever_agreed: AtomicBool::new(false),
             seen: AtomicU64::new(current.base().0),
@@ -68,7 +78,8 @@ impl Session {
             was_sold_out: AtomicBool::new(false),
             renewing: tokio::sync::Mutex::new(()),
             in_flight: Mutex::default(),
-            relayed: Mutex::default(),
+            relays: Mutex::default(),
+            lacking: Mutex::new(None),
             backlog: AtomicU64::new(0),
         })
     }
@@ -88,9 +99,11 @@ impl Session {
         *self.agreed.lock() = None;
     }
 
-    /// Whether a state that is missing now was there, or should long be.
-    pub fn missing_is_a_loss(&self, build_grace: Duration) -> bool {
-        self.ever_agreed.load(Ordering::Acquire) || self.read_at.elapsed() > build_grace
+    /// Whether this process has seen the generation whole in its Redis. Until then a state that
+    /// is missing may be one that is being built, or this may be the wrong Redis: that serves
+    /// nobody, and is no reason to stop the others.
+    pub fn ever_agreed(&self) -> bool {
+        self.ever_agreed.load(Ordering::Acquire)
     }
 
     /// Whether Redis is known to hold this generation, as the log has it.
@@ -135,24 +148,53 @@ impl Session {
         self.in_flight.lock().remove(&seq);
     }
 
-    /// Whether the relay may publish this event now; if so, the next time is put off.
-    pub fn may_relay(&self, seq: Seq) -> bool {
-        if self.in_flight.lock().contains(&seq) {
-            return false;
-        }
+    /// Whether an event of the outbox is to be published now: it is older than `after` by the
+    /// sale's time, or was seen here that long ago (the sale's time stands still while Redis'
+    /// clock is set back), and its last publication was long enough ago.
+    pub fn relay_is_due(&self, seq: Seq, age: Duration, after: Duration) -> bool {
         let now = Instant::now();
-        let mut relayed = self.relayed.lock();
-        let (next, pause) = relayed.entry(seq).or_insert((now, RELAY_PAUSE));
-        if now < *next {
-            return false;
+        let mut relays = self.relays.lock();
+        let relay = relays.entry(seq).or_insert(Relay {
+            seen: now,
+            next: now,
+            pause: RELAY_PAUSE,
+        });
+        now >= relay.next && age.max(now - relay.seen) >= after
+    }
+
+    /// The event is being published again: the next time is put off.
+    pub fn relayed(&self, seq: Seq) {
+        if let Some(relay) = self.relays.lock().get_mut(&seq) {
+            relay.next = Instant::now() + relay.pause;
+            relay.pause = (relay.pause * 2).min(RELAY_PAUSE_MAX);
         }
-        *next = now + *pause;
-        *pause = (*pause * 2).min(RELAY_PAUSE_MAX);
-        true
+    }
+
+    /// Publishing works again: nobody has to wait for a pause to end.
+    pub fn relay_all(&self) {
+        for relay in self.relays.lock().values_mut() {
+            (relay.next, relay.pause) = (Instant::now(), RELAY_PAUSE);
+        }
     }
 
     /// What is applied needs no relay any more.
     pub fn forget_relays(&self, applied: Seq) {
-        self.relayed.lock().retain(|seq, _| *seq > applied);
+        self.relays.lock().retain(|seq, _| *seq > applied);
+    }
+
+    /// Notes that Redis was told of more than this process' ledger has applied. True when that
+    /// has been so for `long`: then the log lacks what its readers had.
+    pub fn log_lacks(&self, told: Seq, applied: Seq, long: Duration) -> bool {
+        let mut lacking = self.lacking.lock();
+        if told <= applied {
+            *lacking = None;
+            return false;
+        }
+        let (first, since) = *lacking.get_or_insert((told, Instant::now()));
+        if first <= applied {
+            *lacking = Some((told, Instant::now()));
+            return false;
+        }
+        since.elapsed() >= long
     }
 }

@@ -11,17 +11,22 @@ use dropgate_domain::{Body, Phase, Seq, TimeMs};
 use dropgate_events::decode_event;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 /// How many events one tip relays at most.
 const RELAY_MAX: usize = 500;
 /// When somebody asks for a tip before its time, the next one comes no sooner than this.
-const ASKED_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
+const ASKED_PAUSE: Duration = Duration::from_millis(100);
+/// When Redis was told for so long of more than the log holds, the log has lost its end.
+const LACKING_FOR: Duration = Duration::from_secs(5);
 
 /// Reads one sale's tip at the configured pace, until the sale is closed and all of it is in the
 /// log, or until cancelled.
 pub(crate) async fn watch_tip(shared: Arc<Shared>, served: Arc<Served>, stop: CancellationToken) {
+    // However this ends, the sale can be watched again.
+    let _watched = Watched(Arc::clone(&served));
     let mut ticks = tokio::time::interval(shared.config.tip_interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -33,7 +38,6 @@ pub(crate) async fn watch_tip(shared: Arc<Shared>, served: Arc<Served>, stop: Ca
         if let Some(session) = served.session(&shared) {
             read_tip(&shared, &served, &session).await;
             if session.settled.load(Ordering::Acquire) {
-                served.watched.store(false, Ordering::Release);
                 return;
             }
         }
@@ -41,6 +45,14 @@ pub(crate) async fn watch_tip(shared: Arc<Shared>, served: Arc<Served>, stop: Ca
             () = tokio::time::sleep(ASKED_PAUSE) => {}
             () = stop.cancelled() => return,
         }
+    }
+}
+
+struct Watched(Arc<Served>);
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.0.watched.store(false, Ordering::Release);
     }
 }
 
@@ -64,7 +76,9 @@ async fn read_tip(shared: &Shared, served: &Served, session: &Arc<Session>) {
         .await;
     match reply {
         Ok(Reply { value, redis_time }) => {
-            if let Some(loss) = lost_writes(served, session, seen, &value) {
+            let loss = lost_writes(served, session, seen, &value)
+                .or_else(|| lost_records(shared, served, session, &value));
+            if let Some(loss) = loss {
                 shared.metrics.disagreements.inc();
                 shared.halt(served, session, &loss);
                 return;
@@ -104,15 +118,34 @@ fn lost_writes(served: &Served, session: &Session, seen: Seq, tip: &Tip) -> Opti
     }
 }
 
+/// What the tip says of records that the log no longer has: some reader told Redis that it had
+/// applied them, and here they do not come although the log is read to its end.
+fn lost_records(shared: &Shared, served: &Served, session: &Session, tip: &Tip) -> Option<String> {
+    let ledger = served.sale.ledger();
+    let applied = ledger.applied();
+    drop(ledger);
+    let age = shared.followed.fresh.age(served.lane())?;
+    if age > shared.config.fresh_for || !session.log_lacks(tip.applied, applied, LACKING_FOR) {
+        return None;
+    }
+    Some(format!(
+        "the log ends at seq {applied}, seq {} was in it",
+        tip.applied
+    ))
+}
+
 fn tip_failed(shared: &Shared, served: &Served, session: &Arc<Session>, error: &CallError) {
     match error {
         CallError::Behind => {
             shared.metrics.disagreements.inc();
             shared.halt(served, session, &error.to_string());
         }
+        CallError::NoScript | CallError::Missing if served.sale.phase() == Phase::Closed => {
+            // Nothing of a closed sale will be asked of Redis again.
+            session.settled.store(true, Ordering::Release);
+        }
         CallError::NoScript | CallError::Missing => {
-            // Before the first agreement the generation may be in the middle of being built.
-            if session.missing_is_a_loss(shared.config.build_grace) {
+            if session.ever_agreed() {
                 shared.halt(served, session, &error.to_string());
             }
         }
@@ -139,19 +172,22 @@ fn relay(
     if fresh.is_none_or(|age| age > shared.config.fresh_for) {
         return;
     }
-    let relay_after_ms = u64::try_from(shared.config.relay_after.as_millis()).unwrap_or(u64::MAX);
     for (seq, event) in outbox {
-        let age_ms = match decode_event(&event).map(|record| record.event.body) {
-            Ok(Body::Won(won)) => redis_time.0.saturating_sub(won.link.time.0),
-            Ok(Body::Closed(link)) => redis_time.0.saturating_sub(link.time.0),
+        let time = match decode_event(&event).map(|record| record.event.body) {
+            Ok(Body::Won(won)) => won.link.time,
+            Ok(Body::Closed(link)) => link.time,
             _ => {
                 shared.warn_once(served.sale.id(), "the outbox holds what is no event");
                 continue;
             }
         };
-        if seq > applied && age_ms >= relay_after_ms && session.may_relay(seq) {
+        let age = Duration::from_millis(redis_time.0.saturating_sub(time.0));
+        if seq > applied
+            && session.relay_is_due(seq, age, shared.config.relay_after)
+            && shared.publisher.publish(session, served.lane(), seq, event)
+        {
+            session.relayed(seq);
             shared.metrics.relays.inc();
-            shared.publisher.publish(session, served.lane(), seq, event);
         }
     }
 }

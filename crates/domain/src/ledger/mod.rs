@@ -465,14 +465,15 @@ impl Ledger {
         if let Some(stop) = &self.stopped {
             return Phase::Stopped(stop.clone());
         }
+        // What comes after the close changes nothing for anybody, so it is the first thing to tell.
+        if self.closed_at().is_some() {
+            return Phase::Closed;
+        }
         if let Some(cause) = current.ended {
             return Phase::Ended(cause);
         }
-        if let Some(halted) = &current.halted {
-            return Phase::Halted(halted.clone());
-        }
-        match self.closed_at() {
-            Some(_) => Phase::Closed,
+        match &current.halted {
+            Some(halted) => Phase::Halted(halted.clone()),
             None => Phase::Open,
         }
     }

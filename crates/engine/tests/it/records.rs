@@ -135,11 +135,15 @@ async fn a_sale_that_cannot_be_followed_is_halted_also_before_its_opening() -> R
     let now = TimeMs(0);
     assert_eq!(sale.view(now).state, State::Scheduled);
     let lane = Lane::Claims(sale.sale().pin().partition);
-    world
-        .log
-        .append(lane, bytes::Bytes::from_static(&[0xff; 9]))
-        .await?;
-    until("its reader stops", || sale.sale().unfollowable()).await?;
+    // Bytes that name no sale are not its business before it is opened; a record of a later
+    // version that names it is.
+    let junk = bytes::Bytes::from_static(&[0xff; 9]);
+    world.log.append(lane, junk).await?;
+    let mut later = forged("drop", 66).to_vec();
+    later[1] = 2;
+    world.log.append(lane, later.into()).await?;
+    let why = until("its reader stops", || sale.sale().unfollowable()).await?;
+    assert!(why.to_string().contains("version 2"), "{why}");
     assert_eq!(sale.view(now).state, State::Halted);
     engine.shutdown().await;
     Ok(())

@@ -131,7 +131,7 @@ fn claimant(
     let token = token(req)?;
     let latched = handle.latched_sold_out();
     let named = || auth::unverified_subject(token);
-    let names_an_owner = || named().is_some_and(|user| handle.win_of(&user).is_some());
+    let names_an_owner = || named().is_some_and(|user| handle.owns(&user));
     if latched && !names_an_owner() {
         return Err(Refusal::Latched);
     }
