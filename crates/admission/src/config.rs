@@ -89,8 +89,13 @@ impl RedisConfig {
         let within = |value: Duration, min_ms: u64, max_ms: u64| {
             (Duration::from_millis(min_ms)..=Duration::from_millis(max_ms)).contains(&value)
         };
+        let url = self.url.expose_secret();
+        // The driver takes any scheme for redis:// and would fail later, without saying why.
+        let scheme = ["redis://", "rediss://"]
+            .iter()
+            .any(|scheme| url.starts_with(scheme));
         check(
-            fred::types::config::Config::from_url(self.url.expose_secret()).is_ok(),
+            scheme && fred::types::config::Config::from_url(url).is_ok(),
             "url",
             "redis://[user:password@]host[:port] or rediss://..",
         );
@@ -142,6 +147,15 @@ mod tests {
     #[test]
     fn the_defaults_are_valid() {
         assert_eq!(RedisConfig::default().problems(), []);
+    }
+
+    #[test]
+    fn only_the_two_schemes_are_urls_of_a_redis() {
+        let fine = |url: &str| RedisConfig::at(url).problems().is_empty();
+        assert!(fine("redis://u:p@h:1") && fine("rediss://h"));
+        for bad in ["http://h:1", "h:1", "", "redis+sentinel://h", "unix:///s"] {
+            assert!(!fine(bad), "{bad}");
+        }
     }
 
     #[test]

@@ -1,14 +1,13 @@
 //! The configuration of all services in one process: one struct a section.
 
 use crate::output;
-use anyhow::Context;
 use dropgate_admission::RedisConfig;
 use dropgate_engine::EngineConfig;
 use dropgate_gateway::config::{AdminConfig, AuthConfig, HttpConfig};
 use dropgate_order_writer::WriterConfig;
 use dropgate_order_writer::config::OpsConfig;
 use dropgate_reconciler::config::ReconcilerConfig;
-use dropgate_runtime::config::{ENV_PREFIX, Problem, Problems, Validate, load_from};
+use dropgate_runtime::config::{Problem, Problems, Validate};
 use dropgate_runtime::telemetry::TelemetryConfig;
 use dropgate_store::StoreConfig;
 use dropgate_stream::{Backend, LogConfig};
@@ -17,13 +16,6 @@ use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-
-/// Variables of this command that are not keys of the configuration.
-const NOT_KEYS: [&str; 3] = [
-    "DROPGATE_ADMIN_KEY",
-    "DROPGATE_ADMIN_KEY_FILE",
-    "DROPGATE_ADMIN_URL",
-];
 
 /// Everything that the services in one process are told.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -74,25 +66,8 @@ impl Default for DataConfig {
 }
 
 /// Reads the file (if one is given) and the environment of this process.
-pub fn load(file: Option<&Path>) -> anyhow::Result<Config> {
-    let text = match file {
-        None => String::new(),
-        Some(path) => std::fs::read_to_string(path)
-            .with_context(|| format!("cannot read {}", path.display()))?,
-    };
-    let ours = |(name, _): &(std::ffi::OsString, _)| {
-        let name = name.to_str().unwrap_or_default();
-        name.starts_with(ENV_PREFIX) && !NOT_KEYS.contains(&name)
-    };
-    let mut env = Vec::new();
-    for (name, value) in std::env::vars_os().filter(ours) {
-        let name = name.to_string_lossy().into_owned();
-        match value.into_string() {
-            Ok(value) => env.push((name, value)),
-            Err(_) => anyhow::bail!(Problems(vec![Problem::new(name, "text in UTF-8")])),
-        }
-    }
-    Ok(load_from(&text, env)?)
+pub fn load(file: Option<&Path>) -> Result<Config, Problems> {
+    dropgate_runtime::config::load(file)
 }
 
 /// `dropgate config check`, of a configuration that has been found to be valid: where things are.
@@ -209,6 +184,7 @@ impl Validate for Config {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dropgate_runtime::config::load_from;
 
     fn paths(file: &str) -> Vec<String> {
         match load_from::<Config>(file, []) {

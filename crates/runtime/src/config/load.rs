@@ -9,8 +9,15 @@ use serde_path_to_error::Segment;
 /// What a variable of the environment begins with when it is ours.
 pub const ENV_PREFIX: &str = "DROPGATE_";
 
-/// Variables with our prefix that are not keys: the path of the file itself.
-const NOT_KEYS: [&str; 1] = ["DROPGATE_CONFIG"];
+/// Variables with our prefix that are not keys: the path of the file itself, and what the
+/// commands read besides. An operator's shell may well hold them when a service is started.
+const NOT_KEYS: [&str; 5] = [
+    "DROPGATE_CONFIG",
+    "DROPGATE_ADMIN_KEY",
+    "DROPGATE_ADMIN_KEY_FILE",
+    "DROPGATE_ADMIN_URL",
+    "DROPGATE_LOADTEST_TOKEN_SECRET",
+];
 
 /// Reads the file (if one is given) and the environment of this process.
 ///

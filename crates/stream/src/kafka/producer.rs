@@ -191,8 +191,7 @@ fn not_delivered(error: &KafkaError) -> AppendError {
         Some(
             RDKafkaErrorCode::MessageSizeTooLarge
             | RDKafkaErrorCode::MessageBatchTooLarge
-            | RDKafkaErrorCode::InvalidRecord
-            | RDKafkaErrorCode::PurgeQueue,
+            | RDKafkaErrorCode::InvalidRecord,
         ) => Refused::Backend(error.to_string()).into(),
         _ => AppendError::Unknown(error.to_string()),
     }
@@ -236,15 +235,13 @@ mod tests {
     #[test]
     fn only_what_surely_was_not_written_is_refused() {
         let delivery = |code| not_delivered(&KafkaError::MessageProduction(code));
-        for code in [
-            RDKafkaErrorCode::MessageSizeTooLarge,
-            RDKafkaErrorCode::PurgeQueue,
-        ] {
-            assert!(matches!(delivery(code), AppendError::Refused(_)), "{code}");
-        }
+        let refused = delivery(RDKafkaErrorCode::MessageSizeTooLarge);
+        assert!(matches!(refused, AppendError::Refused(_)), "{refused}");
         for code in [
             RDKafkaErrorCode::MessageTimedOut,
             RDKafkaErrorCode::PurgeInflight,
+            // What waits in the queue may have been sent before, and wait for its next try.
+            RDKafkaErrorCode::PurgeQueue,
             RDKafkaErrorCode::BrokerTransportFailure,
             RDKafkaErrorCode::NotEnoughReplicasAfterAppend,
             RDKafkaErrorCode::UnknownTopicOrPartition,
