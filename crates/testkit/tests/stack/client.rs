@@ -108,6 +108,19 @@ impl Client {
         })
     }
 
+    /// Claims until the answer is this refusal; until then there may be none but 503, as of a log
+    /// that has not been read to its end yet.
+    pub fn is_refused(&mut self, sale: &str, user: &str, kind: &str) -> Result<()> {
+        wait::until(&format!("{user} to be refused"), wait::START, || {
+            let answer = self.claim(sale, user)?;
+            Ok(match (answer.status, answer.kind() == kind) {
+                (_, true) => Seen::Done(()),
+                (503, _) => Seen::NotYet(format!("{answer:?}")),
+                _ => bail!("not refused: {answer:?}"),
+            })
+        })
+    }
+
     /// Asks what became of a claim.
     pub fn look_up(&mut self, location: &str, user: &str) -> Result<Answer> {
         let headers = format!("Authorization: Bearer {}\r\n", token(user)?);

@@ -163,9 +163,9 @@ fn a_topic_made_anew(stack: &mut Stack) -> Result<()> {
     // Nor by a gateway that starts on the new one.
     let gateway = stack.gateways.last_mut().context("a gateway")?;
     gateway.process.restart()?;
-    let refused = stack.client(1).claim("anew", "late")?;
-    ensure!(refused.kind() == "503 halted", "{refused:?}");
-    let state = stack.client(1).state("anew")?;
+    let mut client = stack.client(1);
+    client.is_refused("anew", "late", "503 halted")?;
+    let state = client.state("anew")?;
     ensure!(state.text("state") == "halted", "{state:?}");
     Ok(())
 }

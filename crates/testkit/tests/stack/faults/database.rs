@@ -36,7 +36,7 @@ fn down_for_the_whole_sale(stack: &mut Stack) -> Result<()> {
     };
     let heard = crowd.come(stack, "down")?.done()?;
     heard.sold_all(STOCK)?;
-    let asked = stack.client(0).claim("down", "late")?;
+    let asked = stack.client(0).buy("down", "late")?;
     ensure!(asked.kind() == "409 sold_out", "{asked:?}");
     let url = stack.gateways[0].url();
     Transcript::append(&heard.told, "down")?.note(&url, "late", &asked)?;
@@ -117,7 +117,7 @@ impl Buyer<'_> {
         for _ in 0..claims {
             self.claims += 1;
             let user = format!("buyer-{}", self.claims);
-            let answer = client.claim("locked", &user)?;
+            let answer = client.buy("locked", &user)?;
             ensure!(answer.status == 201, "{answer:?}");
             self.transcript.note(&client.url(), &user, &answer)?;
             took.push(answer.took);

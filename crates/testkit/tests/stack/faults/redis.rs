@@ -56,8 +56,7 @@ fn forgets(stack: &mut Stack) -> Result<()> {
                 _ => anyhow::bail!("neither open nor halted: {state:?}"),
             })
         })?;
-        let refused = client.claim("forgotten", "late")?;
-        ensure!(refused.kind() == "503 halted", "{refused:?}");
+        client.is_refused("forgotten", "late", "503 halted")?;
     }
     let heard = clicking.done()?;
     let report = &heard.report;
@@ -93,7 +92,9 @@ fn winners_still_see_their_claims(stack: &Stack, told: &std::path::Path) -> Resu
         let (user, claim) = (user.as_str().unwrap(), claim.as_str().unwrap());
         for gateway in 0..stack.gateways.len() {
             let path = format!("/v1/sales/forgotten/claims/{claim}");
-            let found = stack.client(gateway).look_up(&path, user)?;
+            let mut client = stack.client(gateway);
+            let found = client.look_up(&path, user)?;
+            let found = client.follow("forgotten", user, found)?;
             ensure!(
                 found.status == 200 && found.body["unit"] == line["unit"],
                 "{found:?}"
