@@ -26,7 +26,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
-use tokio::sync::{Notify, Semaphore, TryAcquireError, watch};
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, TryAcquireError, watch};
 use tokio_util::task::AbortOnDropHandle;
 
 /// A reply, free of the client library's types.
@@ -42,7 +43,7 @@ pub(crate) enum Item {
 #[derive(Debug)]
 pub(crate) struct Link {
     current: watch::Receiver<Arc<Connection>>,
-    permits: Semaphore,
+    permits: Arc<Semaphore>,
     permits_max: u32,
     command_timeout: Duration,
     supervisor: AbortOnDropHandle<()>,
@@ -77,7 +78,7 @@ impl Link {
         let permits_max = u32::try_from(config.calls_in_flight_max).unwrap_or(u32::MAX);
         Ok(Self {
             current,
-            permits: Semaphore::new(config.calls_in_flight_max),
+            permits: Arc::new(Semaphore::new(config.calls_in_flight_max)),
             permits_max,
             command_timeout: config.command_timeout,
             supervisor: AbortOnDropHandle::new(supervisor),
@@ -92,7 +93,8 @@ impl Link {
         slot_of: ClusterHash,
         args: Vec<Value>,
     ) -> Result<Item, CallError> {
-        let _permit = self.permits.try_acquire().map_err(|error| {
+        let permit = Arc::clone(&self.permits).try_acquire_owned();
+        let permit = permit.map_err(|error| {
             CallError::Unavailable(match error {
                 TryAcquireError::NoPermits => Outage::TooMany,
                 TryAcquireError::Closed => Outage::NotConnected,
@@ -103,7 +105,12 @@ impl Link {
             return Err(CallError::Unavailable(Outage::NotConnected));
         }
         let command = CustomCommand::new_static(command, slot_of, false);
+        let sent = Sent {
+            permit: Some(permit),
+            command_timeout: self.command_timeout,
+        };
         let reply: Result<Value, Error> = connection.client.custom(command, args).await;
+        sent.answered();
         match reply {
             Ok(value) => {
                 connection.saw_reply();
@@ -149,6 +156,32 @@ impl Link {
         let _ = tokio::time::timeout(self.command_timeout, all).await;
         self.permits.close();
         self.supervisor.abort();
+    }
+}
+
+/// A command that the driver holds, and its place among those in flight.
+struct Sent {
+    permit: Option<OwnedSemaphorePermit>,
+    command_timeout: Duration,
+}
+
+impl Sent {
+    fn answered(mut self) {
+        self.permit = None;
+    }
+}
+
+impl Drop for Sent {
+    /// The caller went away. The driver still holds the command until it is answered or timed
+    /// out, so its place is kept as long: or clients that go away would fill the driver's queue.
+    fn drop(&mut self) {
+        if let (Some(permit), Ok(runtime)) = (self.permit.take(), Handle::try_current()) {
+            let command_timeout = self.command_timeout;
+            runtime.spawn(async move {
+                tokio::time::sleep(command_timeout).await;
+                drop(permit);
+            });
+        }
     }
 }
 

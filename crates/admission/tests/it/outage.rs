@@ -227,6 +227,29 @@ async fn more_calls_than_may_be_in_flight_are_refused_at_once() {
 }
 
 #[tokio::test]
+async fn callers_that_went_away_keep_their_place_until_redis_could_have_answered() {
+    let mut sale = Sale::open(Definition::of(50)).await;
+    let proxy = Proxy::start(sale.redis.port()).unwrap();
+    let gateway = through(&proxy, |config| {
+        config.calls_in_flight_max = 3;
+        config.timeouts_in_row_max = 1000;
+    })
+    .await;
+    ask(&sale, &gateway, "first").await.unwrap();
+    sale.redis.pause().unwrap();
+    for n in 0..3 {
+        let user = format!("gone-{n}");
+        let call = ask(&sale, &gateway, &user);
+        let gone = tokio::time::timeout(Duration::from_millis(20), call).await;
+        assert!(gone.is_err(), "{gone:?}");
+    }
+    let error = ask(&sale, &gateway, "one-more").await.unwrap_err();
+    assert_eq!(error, CallError::Unavailable(Outage::TooMany));
+    sale.redis.resume().unwrap();
+    answers_again(&sale, &gateway, "u").await;
+}
+
+#[tokio::test]
 async fn a_wrong_password_is_a_clear_error_without_the_password() {
     let redis = crate::fixture::redis();
     let port = redis.port();
