@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use super::Backing;
+use crate::Redis;
 
 /// The name of the key that signs the tokens of users.
 pub const TOKEN_KID: &str = "stack";
@@ -32,16 +33,9 @@ impl Settings {
     /// # Errors
     /// When a file cannot be written.
     pub fn new(folder: &Path, backing: &Backing) -> Result<Self> {
-        std::fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
         let (log, database) = match &backing.durable {
             Some(durable) => (
-                format!(
-                    // One small machine runs everything, a compiler perhaps too: a slow answer is
-                    // no outage here.
-                    "backend = \"kafka\"\n[log.kafka]\nbrokers = \"{}\"\ncreate = true\n\
-                     replication_factor = 1\nprobe_timeout = \"5s\"",
-                    durable.kafka.brokers()
-                ),
+                Self::kafka(&durable.kafka.brokers()),
                 durable.database.url(),
             ),
             None => (
@@ -52,19 +46,52 @@ impl Settings {
                 format!("sqlite:{}", folder.join("orders.db").display()),
             ),
         };
+        Self::of(folder, &backing.redis, log, database)
+    }
+
+    /// The same for servers that were started one by one: with the lines of `[log]`, and the
+    /// database's URL.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub fn of(folder: &Path, redis: &Redis, log: String, database: String) -> Result<Self> {
+        std::fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
         let settings = Self {
             folder: folder.to_owned(),
             admin_key: secret()?,
             token_secret_file: folder.join("token-secret"),
             token_secret: secret()?,
-            gateway_redis: backing.redis.gateway_url(),
-            operator_redis: backing.redis.operator_url(),
+            gateway_redis: redis.gateway_url(),
+            operator_redis: redis.operator_url(),
             log,
             database,
         };
         write(&settings.token_secret_file, &settings.token_secret)?;
         write(&folder.join("admin-key"), &settings.admin_key)?;
         Ok(settings)
+    }
+
+    /// The lines of `[log]` for a broker; lines of `[log.kafka]` may follow.
+    #[must_use]
+    pub fn kafka(brokers: &str) -> String {
+        // One small machine runs everything, a compiler perhaps too: a slow answer is no outage
+        // here.
+        format!(
+            "backend = \"kafka\"\n[log.kafka]\nbrokers = \"{brokers}\"\ncreate = true\n\
+             replication_factor = 1\nprobe_timeout = \"5s\""
+        )
+    }
+
+    /// Where the files are.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The secret that signs the tokens of users.
+    #[must_use]
+    pub fn token_secret(&self) -> &str {
+        &self.token_secret
     }
 
     /// The database's URL, with its password.
@@ -82,6 +109,15 @@ impl Settings {
             name,
             &[self.http(ports), self.both_redis(), self.log_and_store()],
         )
+    }
+
+    /// The same without the operator's credentials: it opens no sale.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn restricted_gateway(&self, name: &str, ports: GatewayPorts) -> Result<PathBuf> {
+        let redis = format!("[redis]\nurl = \"{}\"", self.gateway_redis);
+        self.file(name, &[self.http(ports), redis, self.log_and_store()])
     }
 
     /// Writes the file of `dropgate`, which knows every service, and gives its path.

@@ -5,8 +5,10 @@ use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
+use dropgate_testkit::ports::Port;
 use dropgate_testkit::stack::{Admin, Backing, Services, Settings, Shape, TOKEN_KID, limits};
 use dropgate_testkit::tools;
+use dropgate_testkit::{ProcessOptions, Ready};
 use serde::Deserialize;
 
 use crate::development::root;
@@ -19,6 +21,9 @@ const GATEWAYS: usize = 2;
 const PROBE_SALE: &str = "probe";
 /// The share of what the system sustains that users come at.
 const SHARE_OF_PROBED_RATE: f64 = 0.7;
+/// The share of what the generator reaches by itself that users come at, at most. The generator
+/// refuses to run above two thirds; the rest is for a machine that is busier a moment later.
+const SHARE_OF_OWN_RATE: f64 = 0.5;
 
 /// What stands behind the sale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -144,22 +149,50 @@ impl<'a> Demo<'a> {
 
     /// The load generator, with what every use of it needs.
     fn generator(&self, sale: &str) -> Result<Command> {
+        self.generator_to(&self.services.urls().join(","), sale)
+    }
+
+    fn generator_to(&self, urls: &str, sale: &str) -> Result<Command> {
         let mut command = ours("dropgate-loadtest")?;
         command
-            .args(["--target", &self.services.urls().join(","), "--sale", sale])
+            .args(["--target", urls, "--sale", sale])
             .arg("--token-secret-file")
             .arg(&self.settings.token_secret_file)
             .args(["--token-kid", TOKEN_KID]);
         Ok(command)
     }
 
+    /// The rate to come at: a share of what the system sustains, and no more than the generator
+    /// can vouch for, which has to have room beyond the rate.
     fn probed_rate(&self) -> Result<f64> {
+        self.admin()?.open_new(PROBE_SALE, self.args.stock)?;
+        let system = self.probe(&mut self.generator(PROBE_SALE)?)?;
+        let own = self.rate_of_the_generator()?;
+        let rate = (system * SHARE_OF_PROBED_RATE).min(own * SHARE_OF_OWN_RATE);
+        let rate = rate.floor().max(1.0);
+        say(&format!(
+            "the system sustains {system:.0} claims a second as far as the generator can ask \
+             ({own:.0} by itself); users come at {rate:.0}"
+        ));
+        Ok(rate)
+    }
+
+    /// What the generator reaches by itself, against a handler that does nothing.
+    fn rate_of_the_generator(&self) -> Result<f64> {
+        let port = Port::reserve()?;
+        let _target = ProcessOptions::of_ours("static-target")?
+            .args(["--port".to_owned(), port.number().to_string()])
+            .ready(Ready::Line("http".to_owned()))
+            .start()?;
+        let url = format!("http://127.0.0.1:{}", port.number());
+        self.probe(&mut self.generator_to(&url, PROBE_SALE)?)
+    }
+
+    fn probe(&self, generator: &mut Command) -> Result<f64> {
         #[derive(Deserialize)]
         struct Found {
             claims_per_second: f64,
         }
-        self.admin()?.open_new(PROBE_SALE, self.args.stock)?;
-        let mut generator = self.generator(PROBE_SALE)?;
         generator.args(["--probe-seconds", "2", "--user-prefix", "probe-"]);
         let output = generator.stderr(Stdio::inherit()).output()?;
         let found = String::from_utf8_lossy(&output.stdout);
@@ -167,14 +200,7 @@ impl<'a> Demo<'a> {
             bail!("the probe ended with {}: {found}", output.status);
         }
         let found: Found = serde_json::from_str(&found).context("what the probe found")?;
-        let rate = (found.claims_per_second * SHARE_OF_PROBED_RATE)
-            .floor()
-            .max(1.0);
-        say(&format!(
-            "the system sustains {:.0} claims a second; users come at {rate:.0}",
-            found.claims_per_second
-        ));
-        Ok(rate)
+        Ok(found.claims_per_second)
     }
 
     fn load(&self, rate: Option<f64>) -> Result<bool> {
