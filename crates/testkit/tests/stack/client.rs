@@ -5,25 +5,13 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
+use dropgate_testkit::stack::{Settings, TOKEN_KID};
 use dropgate_testkit::wait::{self, Seen};
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::{Value, json};
 
-use crate::settings::{ADMIN_KEY, TOKEN_KID, TOKEN_SECRET};
-
 /// How long any answer may take before it counts as none.
 pub const BOUND: Duration = Duration::from_secs(60);
-
-/// A signed token of this user.
-pub fn token(user: &str) -> Result<String> {
-    let mut header = Header::new(Algorithm::HS256);
-    header.typ = Some("dropgate-user+jwt".to_owned());
-    header.kid = Some(TOKEN_KID.to_owned());
-    let expires = now_ms()? / 1000 + 3600;
-    let claims = json!({"sub": user, "aud": "dropgate", "exp": expires});
-    let key = EncodingKey::from_secret(TOKEN_SECRET.as_bytes())?;
-    Ok(jsonwebtoken::encode(&header, &claims, &key)?)
-}
 
 pub fn now_ms() -> Result<u64> {
     let since = SystemTime::now().duration_since(UNIX_EPOCH)?;
@@ -59,29 +47,46 @@ impl Answer {
 }
 
 /// One connection to a gateway, made anew when it breaks.
-#[derive(Debug)]
 pub struct Client {
     port: u16,
+    token_secret: EncodingKey,
+    admin_key: String,
     connection: Option<BufReader<TcpStream>>,
 }
 
 impl Client {
-    pub fn new(port: u16) -> Self {
+    pub fn new(port: u16, settings: &Settings) -> Self {
         Self {
             port,
+            token_secret: EncodingKey::from_secret(settings.token_secret().as_bytes()).unwrap(),
+            admin_key: settings.admin_key.clone(),
             connection: None,
         }
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 
+    /// A signed token of this user.
+    fn token(&self, user: &str) -> Result<String> {
+        let mut header = Header::new(Algorithm::HS256);
+        header.typ = Some("dropgate-user+jwt".to_owned());
+        header.kid = Some(TOKEN_KID.to_owned());
+        let expires = now_ms()? / 1000 + 3600;
+        let claims = json!({"sub": user, "aud": "dropgate", "exp": expires});
+        Ok(jsonwebtoken::encode(&header, &claims, &self.token_secret)?)
+    }
+
     /// Claims a unit for the user, whose key is always the same.
     pub fn claim(&mut self, sale: &str, user: &str) -> Result<Answer> {
         let headers = format!(
             "Authorization: Bearer {}\r\nIdempotency-Key: {}\r\n",
-            token(user)?,
+            self.token(user)?,
             key_of(user)
         );
         self.send("POST", &format!("/v1/sales/{sale}/claims"), &headers, "{}")
@@ -123,7 +128,7 @@ impl Client {
 
     /// Asks what became of a claim.
     pub fn look_up(&mut self, location: &str, user: &str) -> Result<Answer> {
-        let headers = format!("Authorization: Bearer {}\r\n", token(user)?);
+        let headers = format!("Authorization: Bearer {}\r\n", self.token(user)?);
         self.send("GET", location, &headers, "")
     }
 
@@ -134,8 +139,10 @@ impl Client {
 
     /// A call of the admin API.
     pub fn admin(&mut self, method: &str, path: &str, body: &str) -> Result<Answer> {
-        let headers =
-            format!("Authorization: Bearer {ADMIN_KEY}\r\nContent-Type: application/json\r\n");
+        let headers = format!(
+            "Authorization: Bearer {}\r\nContent-Type: application/json\r\n",
+            self.admin_key
+        );
         self.send(method, &format!("/admin/v1/sales{path}"), &headers, body)
     }
 

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use dropgate_testkit::stack::TOKEN_KID;
 use dropgate_testkit::{Process, ProcessOptions};
 use serde::Deserialize;
 use serde_json::json;
 
 use crate::client::{Answer, key_of, now_ms};
-use crate::settings::{TOKEN_KID, TOKEN_SECRET};
 use crate::stack::Stack;
 
 /// Who comes, and how.
@@ -69,9 +69,7 @@ pub struct Latency {
 impl Crowd {
     /// Sends them, to both gateways; one in ten clicks twice.
     pub fn come(&self, stack: &Stack, sale: &str) -> Result<Clicking> {
-        let folder = &stack.settings.folder;
-        let secret = folder.join("token-secret");
-        std::fs::write(&secret, TOKEN_SECRET)?;
+        let (folder, secret) = (stack.settings.folder(), &stack.settings.token_secret_file);
         let (report, told) = (
             folder.join(format!("{sale}-load.json")),
             folder.join(format!("{sale}-told.jsonl")),

@@ -9,7 +9,6 @@ mod client;
 mod crowd;
 mod faults;
 mod sales;
-mod settings;
 mod stack;
 mod starts;
 mod topics;

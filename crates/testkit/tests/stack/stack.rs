@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use dropgate_testkit::ports::Port;
+use dropgate_testkit::stack::{GatewayPorts, Settings};
 use dropgate_testkit::wait::{self, Seen};
 use dropgate_testkit::{
     Database, Kafka, KafkaOptions, Postgres, PostgresOptions, Process, ProcessOptions, Ready,
@@ -14,7 +15,6 @@ use dropgate_testkit::{
 use tempfile::TempDir;
 
 use crate::client::Client;
-use crate::settings::{Ports, Settings};
 
 /// Which servers are the stack's own, because they will be stopped.
 #[derive(Clone, Copy, Debug, Default)]
@@ -24,7 +24,6 @@ pub struct Own {
 }
 
 /// A running stack. Everything ends with this value, the processes before what they need.
-#[derive(Debug)]
 pub struct Stack {
     pub gateways: Vec<Gateway>,
     pub writer: Writer,
@@ -48,6 +47,13 @@ pub struct Gateway {
 pub struct Writer {
     pub process: Process,
     pub ops: Port,
+}
+
+/// The ports of a gateway, kept while it is down.
+#[derive(Debug)]
+pub struct Ports {
+    pub public: Port,
+    pub admin: Port,
 }
 
 /// The servers, before anybody uses them.
@@ -109,7 +115,12 @@ impl Stack {
             .tempdir()?;
         let run = unique();
         let url = servers.database.url();
-        let settings = Settings::new(folder.path(), &run, &servers.redis, &servers.brokers, &url);
+        // Topics of its own names: others use the broker.
+        let log = format!(
+            "{}\ntopic_index = \"{run}-sales\"\ntopic_claims = \"{run}-claims\"\npartitions = 4",
+            Settings::kafka(&servers.brokers)
+        );
+        let settings = Settings::of(folder.path(), &servers.redis, log, url)?;
         let (gateways, writer) = std::thread::scope(|scope| {
             let settings = &settings;
             let spawn = |name| scope.spawn(move || Gateway::start(settings, name, true));
@@ -121,8 +132,8 @@ impl Stack {
             Ok::<_, anyhow::Error>((joined.collect::<Result<Vec<_>>>()?, writer))
         })?;
         let first = gateways.first().context("a gateway")?;
-        settings.dropgate(&first.ports, &writer.ops)?;
-        settings.reconciler()?;
+        settings.dropgate(first.ports.numbers(), writer.ops.number())?;
+        settings.reconciler("reconciler")?;
         Ok(Self {
             gateways,
             writer,
@@ -153,11 +164,11 @@ impl Stack {
 
     /// A client of the first or second gateway.
     pub fn client(&self, gateway: usize) -> Client {
-        Client::new(self.gateways[gateway].ports.public.number())
+        Client::new(self.gateways[gateway].ports.public.number(), &self.settings)
     }
 
     pub fn admin(&self, gateway: usize) -> Client {
-        Client::new(self.gateways[gateway].ports.admin.number())
+        Client::new(self.gateways[gateway].ports.admin.number(), &self.settings)
     }
 
     /// Creates and opens a sale, and waits until both gateways sell it.
@@ -208,14 +219,34 @@ impl Stack {
 
     /// The file of one of the other programs.
     pub fn file(&self, name: &str) -> PathBuf {
-        self.settings.folder.join(name)
+        self.settings.folder().join(name)
+    }
+}
+
+impl Ports {
+    pub fn reserve() -> Result<Self> {
+        Ok(Self {
+            public: Port::reserve()?,
+            admin: Port::reserve()?,
+        })
+    }
+
+    pub fn numbers(&self) -> GatewayPorts {
+        GatewayPorts {
+            public: self.public.number(),
+            admin: self.admin.number(),
+        }
     }
 }
 
 impl Gateway {
+    /// Only with the operator's credentials it may open sales.
     pub fn start(settings: &Settings, name: &str, operator: bool) -> Result<Self> {
         let ports = Ports::reserve()?;
-        let file = settings.gateway(name, &ports, operator)?;
+        let file = match operator {
+            true => settings.gateway(name, ports.numbers())?,
+            false => settings.restricted_gateway(name, ports.numbers())?,
+        };
         let ready = Ready::Http(ports.admin.number(), "/readyz".to_owned());
         let process = service("dropgate-gateway", name, &file, ready)?;
         Ok(Self { process, ports })
@@ -229,7 +260,7 @@ impl Gateway {
 impl Writer {
     fn start(settings: &Settings, path: &str) -> Result<Self> {
         let ops = Port::reserve()?;
-        let file = settings.order_writer("order-writer", &ops)?;
+        let file = settings.order_writer("order-writer", ops.number())?;
         let ready = Ready::Http(ops.number(), path.to_owned());
         let process = service("dropgate-order-writer", "order-writer", &file, ready)?;
         Ok(Self { process, ops })

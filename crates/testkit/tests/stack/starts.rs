@@ -6,10 +6,10 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use dropgate_testkit::ports::Port;
 use dropgate_testkit::redis::{GATEWAY_PASSWORD, OPERATOR_PASSWORD};
+use dropgate_testkit::stack::Settings;
 use dropgate_testkit::{ProcessOptions, Ready, Redis, RedisOptions, postgres};
 
-use crate::settings::{ADMIN_KEY, Ports, Settings, TOKEN_SECRET};
-use crate::stack::{readiness, service};
+use crate::stack::{Ports, readiness, service};
 
 /// Ten times what opening the log may take.
 const BOUND: Duration = Duration::from_secs(100);
@@ -25,17 +25,17 @@ fn nowhere(folder: &Path) -> Result<(Settings, Vec<Port>)> {
         database.number()
     );
     let brokers = format!("127.0.0.1:{}", broker.number());
-    let settings = Settings::new(folder, "nowhere", &redis, &brokers, &url);
+    let settings = Settings::of(folder, &redis, Settings::kafka(&brokers), url)?;
     Ok((settings, vec![broker, database]))
 }
 
-fn shows_no_secret(output: &str) -> Result<()> {
+fn shows_no_secret(settings: &Settings, output: &str) -> Result<()> {
     let secrets = [
         GATEWAY_PASSWORD,
         OPERATOR_PASSWORD,
         postgres::PASSWORD,
-        ADMIN_KEY,
-        TOKEN_SECRET,
+        &settings.admin_key,
+        settings.token_secret(),
     ];
     let shown = secrets.into_iter().find(|secret| output.contains(secret));
     ensure!(shown.is_none(), "{shown:?} is in {output}");
@@ -46,7 +46,8 @@ fn shows_no_secret(output: &str) -> Result<()> {
 fn a_gateway_without_its_broker_ends_and_names_it() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let (settings, servers) = nowhere(folder.path())?;
-    let file = settings.gateway("gateway", &Ports::reserve()?, true)?;
+    let ports = Ports::reserve()?;
+    let file = settings.gateway("gateway", ports.numbers())?;
     let mut gateway = service("dropgate-gateway", "gateway", &file, Ready::AtOnce)?;
     let code = gateway.wait(BOUND)?;
     let output = gateway.output()?;
@@ -55,7 +56,7 @@ fn a_gateway_without_its_broker_ends_and_names_it() -> Result<()> {
         code.is_some_and(|code| code != 0) && output.contains(&broker),
         "{code:?}: {output}"
     );
-    shows_no_secret(&output)
+    shows_no_secret(&settings, &output)
 }
 
 #[test]
@@ -63,21 +64,21 @@ fn an_order_writer_without_its_database_waits_and_says_for_what() -> Result<()> 
     let folder = tempfile::tempdir()?;
     let (settings, _servers) = nowhere(folder.path())?;
     let ops = Port::reserve()?;
-    let file = settings.order_writer("order-writer", &ops)?;
+    let file = settings.order_writer("order-writer", ops.number())?;
     let ready = Ready::Http(ops.number(), "/livez".to_owned());
     let mut writer = service("dropgate-order-writer", "order-writer", &file, ready)?;
     let says = readiness(ops.number(), 503, "the database did not answer")?;
     ensure!(writer.alive(), "it ended: {}", writer.output()?);
     ensure!(writer.terminate(BOUND)? == Some(0), "{}", writer.output()?);
-    shows_no_secret(&says)?;
-    shows_no_secret(&writer.output()?)
+    shows_no_secret(&settings, &says)?;
+    shows_no_secret(&settings, &writer.output()?)
 }
 
 #[test]
 fn a_reconciler_that_cannot_ask_ends_and_says_whom() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let (settings, servers) = nowhere(folder.path())?;
-    let file = settings.reconciler()?;
+    let file = settings.reconciler("reconciler")?;
     let mut reconciler = ProcessOptions::of_ours("dropgate-reconciler")?
         .args(["--sale", "any", "--config", &file.to_string_lossy()])
         .start()?;
@@ -90,7 +91,7 @@ fn a_reconciler_that_cannot_ask_ends_and_says_whom() -> Result<()> {
         || output.contains("redis");
     // 1 would say that a promise is broken.
     ensure!(code == Some(2) && named, "{code:?}: {output}");
-    shows_no_secret(&output)
+    shows_no_secret(&settings, &output)
 }
 
 /// Each service refuses keys that it does not know or that cannot be, all at once.

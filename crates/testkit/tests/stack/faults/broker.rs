@@ -57,12 +57,12 @@ fn interrupted(
     };
     let clicking = crowd.come(stack, sale)?;
     let sold = stack.sold(0, sale, STOCK / 4)?;
-    let ports = [0, 1].map(|gateway| stack.gateways[gateway].ports.public.number());
+    let clients = [0, 1].map(|gateway| stack.client(gateway));
     let kafka = stack.kafka.as_mut().context("a broker")?;
     down(kafka)?;
     let back = &AtomicBool::new(false);
     let told = thread::scope(|scope| {
-        let askers = ports.map(|port| scope.spawn(move || ask(port, sale, back)));
+        let askers = clients.map(|client| scope.spawn(move || ask(client, sale, back)));
         thread::sleep(AWAY);
         back.store(true, Ordering::SeqCst);
         let up = up(kafka);
@@ -70,12 +70,12 @@ fn interrupted(
         up.and(told.into_iter().collect::<Result<Vec<_>>>())
     })?;
     let away = only_pending_or_unavailable(told.iter().flatten())?;
-    for gateway in 0..ports.len() {
+    for gateway in 0..told.len() {
         stack.readiness(gateway, 200)?;
     }
     let mut last = Vec::new();
-    for (port, told) in ports.into_iter().zip(told) {
-        let mut client = Client::new(port);
+    for (gateway, told) in told.into_iter().enumerate() {
+        let mut client = stack.client(gateway);
         for Told { user, answer, .. } in told {
             let answer = client.follow(sale, &user, answer)?;
             last.push((client.url(), user, answer));
@@ -101,11 +101,10 @@ fn interrupted(
 }
 
 /// Claims for one new user after the other until the broker is back.
-fn ask(port: u16, sale: &str, back: &AtomicBool) -> Result<Vec<Told>> {
-    let mut client = Client::new(port);
+fn ask(mut client: Client, sale: &str, back: &AtomicBool) -> Result<Vec<Told>> {
     let mut told = Vec::new();
     while !back.load(Ordering::SeqCst) {
-        let user = format!("meanwhile-{port}-{}", told.len());
+        let user = format!("meanwhile-{}-{}", client.port(), told.len());
         let answer = client.claim(sale, &user)?;
         let away = !back.load(Ordering::SeqCst);
         told.push(Told { user, answer, away });
