@@ -118,7 +118,14 @@ impl<'a> Demo<'a> {
             (None, None) => Some(self.probed_rate()?),
         };
         self.admin()?.open_new(SALE, self.args.stock)?;
-        let clients_hold = self.load(rate)?;
+        let clients_hold = match self.load(rate) {
+            // It has sold nothing yet: the machine got busier since the probe. Once more, slower.
+            Err(error) if self.args.rate.is_none() && rate.is_some() => {
+                say(&format!("{error:#}; once more at half the rate"));
+                self.load(rate.map(|rate| rate / 2.0))?
+            }
+            other => other?,
+        };
         self.admin()?.close(SALE)?;
         let reconciler_holds = self.reconcile()?;
         let oracle_holds = self.ask_the_oracle()?;
