@@ -28,7 +28,7 @@ demo: ## Sells 1,000 units to 100,000 users and checks every promise (STACK=full
 
 test: ## Runs all tests on real servers.
 	$(INSTALL) test
-	cargo build --workspace --bins --locked
+	# Building the tests builds the programs that they start, with one set of features.
 	trap '$(TARGET)/debug/stack stop-shared' EXIT; \
 	PATH="$(abspath $(TOOLS)):$$PATH" cargo nextest run --workspace --locked
 	cargo test --workspace --doc --locked --quiet
