@@ -13,7 +13,8 @@ INSTALL := deploy/dev/install.sh
 # make demo: STACK=full for separate processes on Kafka and Postgres, SPIKE=<users> for that many at
 # once, RATE=<claims a second> instead of a probed one.
 STACK ?= embedded
-export STACK SPIKE RATE
+# Read by make alone: a test that finds an empty RATE in its environment would take it for a number.
+unexport STACK SPIKE RATE
 
 help: ## Lists these commands.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do \
