@@ -48,9 +48,8 @@ check: ## Checks format, lints, licences, bans and sources.
 
 bench: ## Compares what a win costs with what it is made of, side by side in one run.
 	$(INSTALL) full
-	cargo build --release --locked -p dropgate-gateway -p dropgate-order-writer -p dropgate-bench --bins
-	cargo build --release --locked -p dropgate-admission --example minimal_handler
-	$(TARGET)/release/dropgate-bench --minimal $(TARGET)/release/examples/minimal_handler
+	cargo build --release --locked --bins -p dropgate-gateway -p dropgate-order-writer -p dropgate-bench
+	$(TARGET)/release/dropgate-bench
 
 up: ## Starts the full stack for development: Redis, Kafka, Postgres, two gateways, an order-writer.
 	$(INSTALL) full

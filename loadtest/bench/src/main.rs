@@ -13,7 +13,7 @@ mod client;
 mod parts;
 mod report;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::Parser;
 use client::{Client, Tokens};
 use dropgate_testkit::ports::Port;
@@ -44,9 +44,6 @@ struct Args {
     /// Wins of a round at 64 in flight
     #[arg(long, default_value_t = 4000)]
     wins_in_flight: usize,
-    /// The minimal handler's program
-    #[arg(long)]
-    minimal: std::path::PathBuf,
 }
 
 fn main() -> Result<ExitCode> {
@@ -137,18 +134,13 @@ struct Minimal {
 
 /// The minimal handler, on a sale that no gateway knows of.
 async fn minimal_handler(args: &Args, backing: &Backing, parts: &mut Parts) -> Result<Minimal> {
-    ensure!(
-        args.minimal.is_file(),
-        "{} is not there: run `make bench`",
-        args.minimal.display()
-    );
     let total = (args.rounds + 1) * args.wins_in_flight;
     let sale = parts
         .unlogged_sale(&backing.redis.operator_url(), STOCK, total)
         .await?;
     let port = Port::reserve()?;
     let number = port.number();
-    let process = ProcessOptions::program(&args.minimal)
+    let process = ProcessOptions::of_ours("minimal-handler")?
         .args([number.to_string(), sale.claim_unit, sale.tag])
         .env("REDIS_URL", backing.redis.gateway_url())
         .ready(Ready::Http(number, "/livez".to_owned()))

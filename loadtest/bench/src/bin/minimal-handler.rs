@@ -1,7 +1,7 @@
 //! The least that an HTTP handler on this script can cost: actix, fred, and one EVALSHA a
 //! request. No token, no log, no ledger. `make bench` measures the gateway against it.
 //!
-//! `minimal_handler PORT CLAIM_UNIT_SHA1 TAG`, with the Redis URL in `REDIS_URL`.
+//! `minimal-handler PORT CLAIM_UNIT_SHA1 TAG`, with the Redis URL in `REDIS_URL`.
 
 use actix_web::{App, HttpResponse, HttpServer, web};
 use anyhow::{Context, Result};
@@ -56,7 +56,7 @@ async fn claim(minimal: web::Data<Minimal>, body: web::Bytes) -> actix_web::Resu
 async fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().collect();
     let [_, port, sha1, tag] = args.as_slice() else {
-        anyhow::bail!("minimal_handler PORT CLAIM_UNIT_SHA1 TAG");
+        anyhow::bail!("minimal-handler PORT CLAIM_UNIT_SHA1 TAG");
     };
     let url = std::env::var("REDIS_URL").context("REDIS_URL")?;
     let redis = Builder::from_config(Config::from_url(&url)?).build()?;
