@@ -19,11 +19,18 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// How often Redis is asked whether its settings are fit for a sale.
 const POLICY_INTERVAL: Duration = Duration::from_secs(5);
+
+/// For how long a log that does not answer is asked again at the start.
+const START_PATIENCE: Duration = Duration::from_secs(20);
+
+/// The pause between two such questions.
+const START_PAUSE: Duration = Duration::from_millis(500);
 
 /// Why an engine could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -74,7 +81,7 @@ impl Engine {
         operator: Option<RedisConfig>,
         registry: &mut Registry,
     ) -> Result<Self, StartError> {
-        let fold = Fold::open(&log).await?;
+        let fold = open_fold(&log).await?;
         let metrics = Metrics::register(registry);
         let followed = Arc::new(Followed::new(&fold));
         let publisher = Publisher::new(log.clone(), config.publish_in_flight_max, metrics.clone());
@@ -270,6 +277,20 @@ impl Shared {
         }
         if warned.insert((sale.clone(), what.to_owned())) {
             tracing::warn!(%sale, what, "unexpected");
+        }
+    }
+}
+
+/// Opens the reader, asking again for a while: a busy broker may be late with its first answers.
+async fn open_fold(log: &Log) -> Result<Fold, FoldError> {
+    let deadline = Instant::now() + START_PATIENCE;
+    loop {
+        match Fold::open(log).await {
+            Err(error) if error.is_transient() && Instant::now() < deadline => {
+                tracing::warn!(%error, "the log does not answer yet");
+                tokio::time::sleep(START_PAUSE).await;
+            }
+            other => return other,
         }
     }
 }

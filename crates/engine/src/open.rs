@@ -14,8 +14,14 @@ use dropgate_domain::{
 };
 use dropgate_events::{encode_event, encode_sale_created};
 use dropgate_stream::{AppendError, Lane, LogError};
+use rand::RngExt;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
+
+/// How long an opening takes at the least before another one takes it for cut off; up to twice
+/// that, so that of two who wait one comes first.
+const OPENING_TAKES: Duration = Duration::from_secs(2);
 
 /// What creating a sale came to.
 #[derive(Debug)]
@@ -171,15 +177,20 @@ impl Engine {
             Phase::Ended(cause) => Some(cause.to_string()),
         };
         if let Some(why) = stopped {
+            // Somebody else may be in the middle of opening it.
+            let patience = OPENING_TAKES.mul_f64(rand::rng().random_range(1.0..2.0));
+            if live(&handle, deadline.min(Instant::now() + patience))
+                .await
+                .is_ok()
+            {
+                return Ok(Opened::Already);
+            }
             // An opening that was cut off after its record has no state in Redis, and nobody can
             // have claimed: it is begun again as the next generation. Anything else is a loss,
             // and a matter for a recovery.
             let current = shared.operator()?.current(sale).await?;
             if current.is_some() || claimed {
-                return match live(&handle, deadline).await {
-                    Ok(()) => Ok(Opened::Already),
-                    Err(_) => Err(AdminError::Halted(why)),
-                };
+                return Err(AdminError::Halted(why));
             }
         }
         let ours = begin_generation(shared, &handle.served, generation, by, deadline).await?;

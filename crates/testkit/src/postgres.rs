@@ -344,11 +344,12 @@ fn init(bin: &Path, folder: &Path) -> Result<()> {
 }
 
 fn configure(folder: &Path, port: u16, options: &PostgresOptions) -> Result<()> {
+    // A commit is handed to the kernel in either case: what was acknowledged outlives a `kill -9`.
     let flush = if options.durable { "on" } else { "off" };
     // Memory in files of the data folder: what a killed server leaves behind goes with the folder.
     let mut conf = format!(
         "listen_addresses = '127.0.0.1'\nport = {port}\nunix_socket_directories = ''\n\
-         max_connections = 200\nfsync = {flush}\nsynchronous_commit = {flush}\n\
+         max_connections = 200\nfsync = {flush}\nsynchronous_commit = on\n\
          full_page_writes = {flush}\ndynamic_shared_memory_type = mmap\njit = off\n\
          log_min_messages = warning\n"
     );
