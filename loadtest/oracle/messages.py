@@ -10,8 +10,8 @@ DEFINITION = {1: ("stock", "uint64"), 2: ("per_user_limit", "uint32"), 3: ("open
 SCRIPT = {1: ("name", "string"), 2: ("sha1", "bytes")}
 STARTED = {1: ("identity", "bytes"), 2: ("nonce", "bytes"), 3: ("scripts", [SCRIPT]),
            4: ("rule", "uint32"), 5: ("calls", "uint32"), 6: ("def", DEFINITION),
-           7: ("by", "string"), 8: ("reason", "string"), 9: ("window", "uint32")}
-HALTED = {1: ("reason", "string"), 2: ("by", "string")}
+           7: ("by", "string"), 8: ("reason", "string"), 9: ("window", "uint32"), 10: ("at_ms", "uint64")}
+HALTED = {1: ("reason", "string"), 2: ("by", "string"), 3: ("at_ms", "uint64")}
 EVENT = {1: ("version", "uint32"), 2: ("kind", "enum"), 3: ("sale", "string"),
          4: ("generation", "uint32"), 5: ("user", "string"), 6: ("attempt", "bytes"),
          7: ("key", "string"), 8: ("seq", "fixed64"), 9: ("unit", "fixed64"),

@@ -164,6 +164,9 @@ pub struct Started {
     pub by: String,
     /// Why, for people.
     pub reason: String,
+    /// When, by its author's clock: for people, and for who bounds how often a sale is
+    /// recovered. Judges nothing. `None` in records of before it was written.
+    pub at: Option<TimeMs>,
 }
 
 /// A script of a generation.
@@ -182,6 +185,8 @@ pub struct Halted {
     pub reason: String,
     /// Who saw it, for people.
     pub by: String,
+    /// When, by its author's clock, for people. `None` in records of before it was written.
+    pub at: Option<TimeMs>,
 }
 
 /// A record of the index of sales: where a sale's events are to be found.

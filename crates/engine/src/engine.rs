@@ -249,6 +249,7 @@ impl Shared {
             generation: session.generation(),
             body: Body::Halted(Halted {
                 reason: reason.to_owned(),
+                at: Some(crate::open::now_ms()),
                 by: self.instance.clone(),
             }),
         };

@@ -285,6 +285,7 @@ async fn begin_generation(
             definition: opening.then(|| pin.definition.clone()),
             by: by.to_owned(),
             reason: if opening { "opened" } else { "began again" }.to_owned(),
+            at: Some(now_ms()),
         })),
     };
     append(shared, served.lane(), encode_event(&started)).await?;
@@ -425,7 +426,7 @@ fn partition_of(sale: &SaleId, partitions: u32) -> PartitionId {
     PartitionId(fnv % partitions.max(1))
 }
 
-fn now_ms() -> TimeMs {
+pub(crate) fn now_ms() -> TimeMs {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     TimeMs(since.map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX)))
 }

@@ -220,6 +220,7 @@ fn halted(event: &wire::Event) -> Result<Body, Unknown> {
     Ok(Body::Halted(Halted {
         reason: halted.reason.clone(),
         by: halted.by.clone(),
+        at: time(halted.at_ms),
     }))
 }
 
@@ -251,11 +252,11 @@ fn started(event: &wire::Event) -> Result<Body, Unknown> {
         definition: started.def.as_ref().map(definition).transpose()?,
         by: started.by.clone(),
         reason: started.reason.clone(),
+        at: time(started.at_ms),
     })))
 }
 
 fn definition(def: &wire::Definition) -> Result<Definition, Unknown> {
-    let time = |ms: u64| Some(ms).filter(|ms| *ms != 0).map(TimeMs);
     let definition = Definition {
         stock: def.stock,
         per_user_limit: def.per_user_limit,
@@ -267,4 +268,9 @@ fn definition(def: &wire::Definition) -> Result<Definition, Unknown> {
         Some(problem) => Err(problem.into()),
         None => Ok(definition),
     }
+}
+
+/// An instant that may be left out.
+fn time(ms: u64) -> Option<TimeMs> {
+    Some(ms).filter(|ms| *ms != 0).map(TimeMs)
 }

@@ -54,6 +54,7 @@ pub fn encode_event(value: &Event) -> Bytes {
             halted: Some(wire::Halted {
                 reason: halted.reason.clone(),
                 by: halted.by.clone(),
+                at_ms: halted.at.unwrap_or_default().0,
             }),
             ..event(sale, generation, wire::Kind::Halted)
         }
@@ -75,6 +76,7 @@ pub fn encode_event(value: &Event) -> Bytes {
                 def: started.definition.as_ref().map(definition),
                 by: started.by.clone(),
                 reason: started.reason.clone(),
+                at_ms: started.at.unwrap_or_default().0,
                 window: started.window.get(),
             }),
             ..event(sale, generation, wire::Kind::Started)

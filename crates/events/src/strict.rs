@@ -30,7 +30,7 @@ const fn inner(tag: u32, repeated: bool, message: &'static [Field]) -> Field {
 
 const DEFINITION: &[Field] = &[one(1), one(2), one(3), one(4), one(5)];
 const SCRIPT: &[Field] = &[one(1), one(2)];
-const HALTED: &[Field] = &[one(1), one(2)];
+const HALTED: &[Field] = &[one(1), one(2), one(3)];
 const STARTED: &[Field] = &[
     one(1),
     one(2),
@@ -41,6 +41,7 @@ const STARTED: &[Field] = &[
     one(7),
     one(8),
     one(9),
+    one(10),
 ];
 pub(crate) const EVENT: &[Field] = &[
     one(1),

@@ -57,12 +57,14 @@ fn started() -> Event {
         }),
         by: "operator".into(),
         reason: "opening".into(),
+        at: Some(TimeMs(8)),
     })))
 }
 
 fn halted() -> Event {
     event(Body::Halted(Halted {
         reason: "NOSCRIPT".into(),
+        at: Some(TimeMs(9)),
         by: "gateway-1".into(),
     }))
 }

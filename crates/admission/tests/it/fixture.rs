@@ -75,6 +75,7 @@ pub fn started(sale: &SaleId, generation: Generation, scripts: Vec<ScriptHash>) 
             definition: (generation == Generation(1)).then(|| Definition::of(1)),
             by: "test".into(),
             reason: "test".into(),
+            at: None,
         })),
     }
 }

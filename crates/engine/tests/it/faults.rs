@@ -189,6 +189,7 @@ async fn an_opening_that_was_cut_off_is_begun_again() -> Result<()> {
             definition: Some(Definition::of(5)),
             by: "dead".into(),
             reason: "opened".into(),
+            at: None,
         })),
     };
     let lane = dropgate_stream::Lane::Claims(sale.sale().pin().partition);

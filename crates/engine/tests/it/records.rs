@@ -159,6 +159,7 @@ async fn an_event_of_a_generation_that_never_began_stops_the_sale() -> Result<()
         generation: Generation(7),
         body: Body::Halted(dropgate_domain::Halted {
             reason: "from the future".into(),
+            at: None,
             by: "nobody".into(),
         }),
     };

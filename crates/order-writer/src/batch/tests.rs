@@ -119,6 +119,7 @@ impl Script {
             }),
             by: "test".into(),
             reason: "test".into(),
+            at: None,
         })));
     }
 

@@ -324,6 +324,7 @@ impl Author {
             definition: opening.then(|| definition(stock)),
             by: "test".into(),
             reason: "test".into(),
+            at: None,
         };
         self.head = self.append(Body::Started(Box::new(started))).await;
     }

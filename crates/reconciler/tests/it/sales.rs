@@ -110,6 +110,7 @@ async fn a_halted_sale_is_said_to_be_so_and_not_settled() -> Result<()> {
         generation: Generation(1),
         body: Body::Halted(Halted {
             reason: "a test".into(),
+            at: None,
             by: "somebody".into(),
         }),
     };

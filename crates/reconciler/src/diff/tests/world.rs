@@ -74,6 +74,7 @@ impl World {
             definition: Some(definition),
             by: "test".into(),
             reason: "test".into(),
+            at: None,
         }));
         let mut feed = |at: u64, body| {
             let fed = ledger.feed(Offset(7 + at), record(digest(at), body), &mut Vec::new());
