@@ -15,5 +15,6 @@ pub use ids::{
     Offset, PartitionId, SaleId, Seq, TimeMs, Unit, UserId,
 };
 pub use ledger::{
-    Applied, Cause, Counts, Fed, Found, Incarnation, Ledger, Phase, Position, Stop, What, Win,
+    Applied, Cause, Counts, Fed, Found, FullRule, Incarnation, Ledger, Phase, Position, Rule, Stop,
+    What, Win,
 };

@@ -52,7 +52,7 @@ pub struct Counts {
 }
 
 /// The wins of a sale, by seq, by user and by unit.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Book {
     definition: Definition,
     /// In the order of seq.
@@ -77,26 +77,74 @@ impl Book {
         }
     }
 
-    /// Gives the unit to the user, or says what forbids it and changes nothing.
-    pub fn win(&mut self, generation: Generation, won: Won) -> Result<Win, Cause> {
-        let seq = won.link.seq;
-        let impossible = |why| Cause::Impossible { seq, why };
+    /// Gives the unit to the user, or says what forbids it and changes nothing. Without the
+    /// guard, a unit that has an owner and a user at the limit forbid nothing.
+    pub fn win(&mut self, generation: Generation, won: Won, guard: bool) -> Result<Win, Cause> {
         self.follows(won.link)?;
-        if won.unit.0 == 0 || won.unit.0 > self.definition.stock {
-            return Err(impossible("its unit is not one of the stock"));
+        self.allows(&won, None, guard)?;
+        let index = self.wins.len();
+        let win = self.enter(index, generation, won)?;
+        self.last_time = win.won_at;
+        self.wins.push(win.clone());
+        Ok(win)
+    }
+
+    /// Puts a win in the place of the one with its seq, for a rule by which the last one counts.
+    pub fn replace(&mut self, generation: Generation, won: Won, guard: bool) -> Result<Win, Cause> {
+        let seq = won.link.seq;
+        let Ok(index) = self.wins.binary_search_by_key(&seq, |win| win.seq) else {
+            let why = "the event in its place is no win";
+            return Err(Cause::Impossible { seq, why });
+        };
+        let old = self.wins[index].clone();
+        self.allows(&won, Some(&old), guard)?;
+        self.taken[(old.unit.0 - 1) as usize] = false;
+        if let Some(indexes) = self.by_user.get_mut(&old.user) {
+            indexes.retain(|at| *at as usize != index);
         }
-        let place = (won.unit.0 - 1) as usize;
-        if self.taken.get(place).copied().unwrap_or(false) {
-            return Err(impossible("its unit has an owner"));
+        let win = self.enter(index, generation, won)?;
+        self.wins[index] = win.clone();
+        Ok(win)
+    }
+
+    /// Whether the unit is free and the user below the limit, but for a win that is to go.
+    fn allows(&self, won: &Won, but: Option<&Win>, guard: bool) -> Result<(), Cause> {
+        let seq = won.link.seq;
+        let impossible = |why| Err(Cause::Impossible { seq, why });
+        if won.unit.0 == 0 || won.unit.0 > self.definition.stock {
+            return impossible("its unit is not one of the stock");
+        }
+        if !guard {
+            return Ok(());
+        }
+        let taken = self.taken.get((won.unit.0 - 1) as usize) == Some(&true);
+        if taken && but.is_none_or(|but| but.unit != won.unit) {
+            return impossible("its unit has an owner");
         }
         let owned = self.by_user.get(&won.user).map_or(0, SmallVec::len);
-        if owned >= self.definition.per_user_limit as usize {
-            return Err(impossible("its user is at the limit"));
+        let going = usize::from(but.is_some_and(|but| but.user == won.user));
+        if owned - going >= self.definition.per_user_limit as usize {
+            return impossible("its user is at the limit");
         }
-        let Ok(index) = u32::try_from(self.wins.len()) else {
-            return Err(impossible("there are more wins than any stock"));
+        Ok(())
+    }
+
+    /// Enters a win under its unit and its user.
+    fn enter(&mut self, index: usize, generation: Generation, won: Won) -> Result<Win, Cause> {
+        let (seq, place) = (won.link.seq, (won.unit.0 - 1) as usize);
+        let Ok(index) = u32::try_from(index) else {
+            let why = "there are more wins than any stock";
+            return Err(Cause::Impossible { seq, why });
         };
-        let win = Win {
+        if self.taken.len() <= place {
+            self.taken.resize(place + 1, false);
+        }
+        self.taken[place] = true;
+        self.by_user
+            .entry(won.user.clone())
+            .or_default()
+            .push(index);
+        Ok(Win {
             generation,
             seq,
             unit: won.unit,
@@ -104,18 +152,7 @@ impl Book {
             attempt: won.attempt,
             key: won.key,
             won_at: won.link.time,
-        };
-        if self.taken.len() <= place {
-            self.taken.resize(place + 1, false);
-        }
-        self.taken[place] = true;
-        self.by_user
-            .entry(win.user.clone())
-            .or_default()
-            .push(index);
-        self.last_time = won.link.time;
-        self.wins.push(win.clone());
-        Ok(win)
+        })
     }
 
     pub fn close(&mut self, link: Link) -> Result<(), Cause> {

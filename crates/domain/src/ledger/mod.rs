@@ -12,25 +12,29 @@
 //! applied is void. A generation begins with its `Started` record and continues the seq.
 
 mod book;
+mod incarnation;
 mod outcome;
+mod rule;
 #[cfg(test)]
 mod tests;
 
 pub use book::{Counts, Win};
+pub use incarnation::Incarnation;
 pub use outcome::{Applied, Cause, Fed, Found, Phase, Position, Stop, What};
+pub use rule::{FullRule, Rule};
 
-use crate::event::{
-    Body, CALLS_VERSION, Definition, Halted, Link, RULE_VERSION, Record, ScriptHash, Started,
-};
-use crate::ids::{Digest, Generation, Identity, Nonce, Offset, SaleId, Seq, TimeMs, UserId};
+use crate::event::{Body, CALLS_VERSION, Definition, Halted, Link, RULE_VERSION, Record, Started};
+use crate::ids::{Digest, Generation, Offset, SaleId, Seq, TimeMs, UserId};
 use crate::promise::Broken;
 use book::Book;
 use std::collections::BTreeMap;
-use std::num::NonZeroU32;
+use std::marker::PhantomData;
 
 /// The state of a sale, as far as its log has been read.
-#[derive(Debug)]
-pub struct Ledger {
+///
+/// It judges by the whole rule, unless a type says otherwise: see [`Rule`].
+#[derive(Debug, Clone)]
+pub struct Ledger<R: Rule = FullRule> {
     sale: SaleId,
     /// From the opening on.
     sold: Option<Book>,
@@ -41,74 +45,21 @@ pub struct Ledger {
     early: BTreeMap<Seq, Record>,
     last_offset: Option<Offset>,
     stopped: Option<Stop>,
-}
-
-/// A generation, as named by its `Started` record.
-#[derive(Debug)]
-pub struct Incarnation {
-    generation: Generation,
-    started: Started,
-    base: Seq,
-    /// The digests of this generation's applied events, from `base + 1` on: what tells a
-    /// duplicate from a second opinion.
-    digests: Vec<Digest>,
-    /// Of its `Started` record: where its chain begins.
-    root: Digest,
-    halted: Option<Halted>,
-    ended: Option<Cause>,
-}
-
-impl Incarnation {
-    /// Its number.
-    #[must_use]
-    pub fn generation(&self) -> Generation {
-        self.generation
-    }
-
-    /// Who wrote its `Started` record knows it by this.
-    #[must_use]
-    pub fn identity(&self) -> Identity {
-        self.started.identity
-    }
-
-    /// The nonce of its scripts.
-    #[must_use]
-    pub fn nonce(&self) -> Nonce {
-        self.started.nonce
-    }
-
-    /// Its scripts.
-    #[must_use]
-    pub fn scripts(&self) -> &[ScriptHash] {
-        &self.started.scripts
-    }
-
-    /// How many of its events may be in flight.
-    #[must_use]
-    pub fn window(&self) -> NonZeroU32 {
-        self.started.window
-    }
-
-    /// The seq before its first event.
-    #[must_use]
-    pub fn base(&self) -> Seq {
-        self.base
-    }
-
-    fn applied(&self) -> Seq {
-        Seq(self.base.0 + self.digests.len() as u64)
-    }
-
-    /// The digest that the next event must name.
-    fn chain(&self) -> Digest {
-        self.digests.last().copied().unwrap_or(self.root)
-    }
+    rule: PhantomData<fn() -> R>,
 }
 
 impl Ledger {
     /// The ledger of a sale whose log has not been read yet.
     #[must_use]
     pub fn new(sale: SaleId) -> Self {
+        Self::judged_by(sale)
+    }
+}
+
+impl<R: Rule> Ledger<R> {
+    /// Like [`Ledger::new`], by the rule `R`.
+    #[must_use]
+    pub fn judged_by(sale: SaleId) -> Self {
         Self {
             sale,
             sold: None,
@@ -117,6 +68,7 @@ impl Ledger {
             early: BTreeMap::new(),
             last_offset: None,
             stopped: None,
+            rule: PhantomData,
         }
     }
 
@@ -170,7 +122,8 @@ impl Ledger {
         if generation > now {
             return Err(Stop::GenerationNotStarted { generation, now });
         }
-        Ok(generation < now || self.current.as_ref().is_none_or(|c| c.ended.is_some()))
+        let passed = R::generation_cut() && generation < now;
+        Ok(passed || self.current.as_ref().is_none_or(|c| c.ended.is_some()))
     }
 
     fn halt(&mut self, generation: Generation, halted: Halted) -> Result<Fed, Stop> {
@@ -253,37 +206,41 @@ impl Ledger {
             if known == record.digest {
                 return Fed::Duplicate;
             }
+            if !R::first_wins() {
+                return self.second(at, link.seq, record, out);
+            }
             return Self::end(current, &mut self.early, Cause::OtherBytes { seq });
         }
         if seq.0 - applied.0 > u64::from(current.window().get()) {
             return Self::end(current, &mut self.early, Cause::BeyondWindow { seq });
         }
-        if seq != applied.next() {
+        if seq != applied.next() && R::strict_order() {
             self.early.insert(seq, record);
             return Fed::Buffered;
         }
         let mut applied = 0;
-        let mut next = Some(record);
-        while let Some(record) = next {
-            match Self::apply(current, sold, record) {
+        let mut next = Some((seq, record));
+        while let Some((seq, record)) = next {
+            match Self::apply(current, sold, seq, record) {
                 Ok((position, what)) => out.push(Applied { at, position, what }),
                 Err(cause) => return Self::end(current, &mut self.early, cause),
             }
             applied += 1;
-            next = self.early.remove(&current.applied().next());
+            next = self.early.remove_entry(&current.applied().next());
         }
         Fed::Applied(applied)
     }
 
-    /// Applies the event that is next in seq, if it hangs on the chain and the state allows it.
+    /// Applies an event, if it hangs on the chain and the state allows it. It is next in seq,
+    /// unless the rule does not wait for those before it: then these are passed over.
     fn apply(
         current: &mut Incarnation,
         sold: &mut Book,
+        seq: Seq,
         record: Record,
     ) -> Result<(Position, What), Cause> {
-        let seq = current.applied().next();
         let on_chain = |link: &Link| {
-            if link.prev == current.chain() {
+            if link.prev == current.chain() || !R::chain() {
                 Ok(())
             } else {
                 Err(Cause::ChainBroken { seq })
@@ -292,7 +249,7 @@ impl Ledger {
         let what = match record.event.body {
             Body::Won(won) => {
                 on_chain(&won.link)?;
-                What::Won(sold.win(current.generation, won)?)
+                What::Won(sold.win(current.generation, won, R::guard())?)
             }
             Body::Closed(link) => {
                 on_chain(&link)?;
@@ -301,7 +258,9 @@ impl Ledger {
             }
             Body::Started(_) | Body::Halted(_) => return Err(Cause::ChainBroken { seq }),
         };
-        current.digests.push(record.digest);
+        // One more, unless events were passed over.
+        let length = (seq.0 - current.base.0) as usize;
+        current.digests.resize(length, record.digest);
         let position = Position {
             generation: current.generation,
             seq,
@@ -399,7 +358,7 @@ impl Ledger {
     }
 
     /// The user's live wins, in order.
-    pub fn wins_of<'a>(&'a self, user: &UserId) -> impl Iterator<Item = &'a Win> + use<'a> {
+    pub fn wins_of<'a>(&'a self, user: &UserId) -> impl Iterator<Item = &'a Win> + use<'a, R> {
         self.sold
             .as_ref()
             .map(|sold| sold.wins_of(user))

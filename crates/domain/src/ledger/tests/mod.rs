@@ -1,5 +1,6 @@
 //! The ledger against its rule, over histories in which Redis loses writes.
 
+mod parts;
 mod world;
 
 use super::*;
@@ -226,6 +227,7 @@ fn a_halt_voids_nothing_and_the_next_generation_lifts_it() {
         Body::Halted(Halted {
             reason: "tip disagrees".into(),
             by: "gateway".into(),
+            at: None,
         }),
     );
     let mut log = vec![opening, halt, a];

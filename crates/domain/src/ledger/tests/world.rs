@@ -2,10 +2,11 @@
 
 use super::super::*;
 use crate::event::{Event, Won};
-use crate::ids::{AttemptId, IdempotencyKey, Unit};
+use crate::ids::{AttemptId, IdempotencyKey, Identity, Nonce, Unit};
 use proptest::prelude::*;
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::num::NonZeroU32;
 
 pub const WINDOW: u32 = 4;
 
@@ -51,6 +52,7 @@ pub fn started(generation: u32, identity: u8, definition: Option<Definition>) ->
             definition,
             by: "test".into(),
             reason: "test".into(),
+            at: None,
         })),
     )
 }
@@ -177,6 +179,7 @@ impl World {
                 let halted = Halted {
                     reason: "test".into(),
                     by: "test".into(),
+                    at: None,
                 };
                 self.log
                     .push(record(self.redis.generation, Body::Halted(halted)));
