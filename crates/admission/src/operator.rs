@@ -17,6 +17,7 @@ use std::num::NonZeroU32;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::OnceCell;
 
+mod end;
 mod read;
 
 pub use read::{ClaimsPage, StoredState};
