@@ -41,6 +41,8 @@ pub struct Ledger<R: Rule = FullRule> {
     current: Option<Incarnation>,
     /// Of each generation, in order: the seq before its first event.
     bases: Vec<Seq>,
+    /// When each generation was begun, as its author said.
+    starts: Vec<Option<TimeMs>>,
     /// What came early, by seq; fewer than `window` records.
     early: BTreeMap<Seq, Record>,
     last_offset: Option<Offset>,
@@ -65,6 +67,7 @@ impl<R: Rule> Ledger<R> {
             sold: None,
             current: None,
             bases: Vec::new(),
+            starts: Vec::new(),
             early: BTreeMap::new(),
             last_offset: None,
             stopped: None,
@@ -166,6 +169,7 @@ impl<R: Rule> Ledger<R> {
         }
         let base = self.applied();
         self.bases.push(base);
+        self.starts.push(started.at);
         self.early.clear();
         self.current = Some(Incarnation {
             generation,
@@ -293,6 +297,13 @@ impl<R: Rule> Ledger<R> {
     #[must_use]
     pub fn current(&self) -> Option<&Incarnation> {
         self.current.as_ref()
+    }
+
+    /// When each generation was begun, in order, by the clock of who began it. Judges nothing: it
+    /// is there for who bounds how often a sale is recovered.
+    #[must_use]
+    pub fn starts(&self) -> &[Option<TimeMs>] {
+        &self.starts
     }
 
     /// What is sold; `None` before the opening.
