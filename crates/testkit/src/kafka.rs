@@ -34,8 +34,10 @@ const CLUSTER_ID: &str = "dropgatetestkit0000000";
 /// How a broker is started.
 #[derive(Clone, Debug, Default)]
 pub struct KafkaOptions {
-    /// Whether clients can reach the broker by way of a proxy (see [`Kafka::proxy`]).
-    pub proxied: bool,
+    /// By how many ways clients can reach the broker besides the direct one, each with a listener
+    /// and a proxy of its own (see [`Kafka::proxy`]): a client that has one to itself can be cut
+    /// off alone.
+    pub proxies: usize,
     /// Further lines of `server.properties`.
     pub extra: Vec<String>,
 }
@@ -45,7 +47,7 @@ pub struct KafkaOptions {
 pub struct Kafka {
     child: Child,
     ports: Ports,
-    proxy: Option<Proxy>,
+    proxies: Vec<Proxy>,
     folder: TempDir,
     jars: PathBuf,
 }
@@ -54,7 +56,7 @@ pub struct Kafka {
 struct Ports {
     client: Port,
     _controller: Port,
-    _behind_proxy: Option<Port>,
+    _behind_proxies: Vec<Port>,
 }
 
 impl Kafka {
@@ -80,16 +82,17 @@ impl Kafka {
             .tempdir()?;
         let (client, controller) = (Port::reserve()?, Port::reserve()?);
         let mut listeners = vec![Listener::direct(client.number())];
-        let (mut proxy, mut behind_proxy) = (None, None);
-        if options.proxied {
+        let (mut proxies, mut behind_proxies) = (Vec::new(), Vec::new());
+        for nth in 0..options.proxies {
             let port = Port::reserve()?;
-            let front = Proxy::start(port.number())?;
+            let proxy = Proxy::start(port.number())?;
             listeners.push(Listener {
-                name: "PROXIED",
+                name: format!("PROXIED{nth}"),
                 port: port.number(),
-                advertised: front.port(),
+                advertised: proxy.port(),
             });
-            (proxy, behind_proxy) = (Some(front), Some(port));
+            proxies.push(proxy);
+            behind_proxies.push(port);
         }
         let conf = config(
             &listeners,
@@ -105,9 +108,9 @@ impl Kafka {
             ports: Ports {
                 client,
                 _controller: controller,
-                _behind_proxy: behind_proxy,
+                _behind_proxies: behind_proxies,
             },
-            proxy,
+            proxies,
             folder,
             jars: jars.to_owned(),
         })
@@ -129,23 +132,23 @@ impl Kafka {
         format!("127.0.0.1:{}", self.ports.client.number())
     }
 
-    /// The address (`host:port`) for clients that are to reach it by way of the proxy, which the
+    /// The address (`host:port`) for clients that are to reach it by way of a proxy, which the
     /// broker advertises to them, so that all their connections go through it.
     ///
     /// # Errors
-    /// When it was not started with [`KafkaOptions::proxied`].
-    pub fn proxied_brokers(&self) -> Result<String> {
-        Ok(format!("127.0.0.1:{}", self.proxy()?.port()))
+    /// When it was started with fewer [`KafkaOptions::proxies`].
+    pub fn proxied_brokers(&self, nth: usize) -> Result<String> {
+        Ok(format!("127.0.0.1:{}", self.proxy(nth)?.port()))
     }
 
-    /// The proxy.
+    /// A proxy, counted from 0.
     ///
     /// # Errors
-    /// When it was not started with [`KafkaOptions::proxied`].
-    pub fn proxy(&self) -> Result<&Proxy> {
-        self.proxy
-            .as_ref()
-            .context("this Kafka was started without `proxied`")
+    /// When it was started with fewer [`KafkaOptions::proxies`].
+    pub fn proxy(&self, nth: usize) -> Result<&Proxy> {
+        let count = self.proxies.len();
+        let proxy = self.proxies.get(nth);
+        proxy.with_context(|| format!("this Kafka was started with {count} proxies"))
     }
 
     /// The port for clients that are to reach it directly.
@@ -205,7 +208,7 @@ impl Kafka {
 }
 
 struct Listener {
-    name: &'static str,
+    name: String,
     port: u16,
     advertised: u16,
 }
@@ -213,7 +216,7 @@ struct Listener {
 impl Listener {
     fn direct(port: u16) -> Self {
         Self {
-            name: "DIRECT",
+            name: "DIRECT".to_owned(),
             port,
             advertised: port,
         }
@@ -228,12 +231,16 @@ fn config(listeners: &[Listener], controller: u16, folder: &Path, extra: &[Strin
             .collect::<Vec<_>>()
             .join(",")
     };
+    let plain: String = listeners
+        .iter()
+        .map(|listener| format!("{}:PLAINTEXT,", listener.name))
+        .collect();
     format!(
         "process.roles=broker,controller\nnode.id=1\n\
          controller.quorum.voters=1@127.0.0.1:{controller}\n\
          listeners={},CONTROLLER://127.0.0.1:{controller}\nadvertised.listeners={}\n\
          inter.broker.listener.name=DIRECT\ncontroller.listener.names=CONTROLLER\n\
-         listener.security.protocol.map=DIRECT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT\n\
+         listener.security.protocol.map={plain}CONTROLLER:PLAINTEXT\n\
          log.dirs={}/data\nauto.create.topics.enable=false\n\
          offsets.topic.replication.factor=1\noffsets.topic.num.partitions=1\n\
          transaction.state.log.replication.factor=1\ntransaction.state.log.min.isr=1\n\

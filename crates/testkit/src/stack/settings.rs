@@ -14,6 +14,7 @@ use crate::Redis;
 pub const TOKEN_KID: &str = "stack";
 
 /// Secrets made for this run, the sections that all files share, and where the files are.
+#[derive(Clone)]
 pub struct Settings {
     folder: PathBuf,
     /// The admin API's key.
@@ -25,6 +26,7 @@ pub struct Settings {
     operator_redis: String,
     log: String,
     database: String,
+    more: String,
 }
 
 impl Settings {
@@ -61,10 +63,11 @@ impl Settings {
             admin_key: secret()?,
             token_secret_file: folder.join("token-secret"),
             token_secret: secret()?,
-            gateway_redis: redis.gateway_url(),
-            operator_redis: redis.operator_url(),
+            gateway_redis: format!("url = \"{}\"", redis.gateway_url()),
+            operator_redis: format!("url = \"{}\"", redis.operator_url()),
             log,
             database,
+            more: String::new(),
         };
         write(&settings.token_secret_file, &settings.token_secret)?;
         write(&folder.join("admin-key"), &settings.admin_key)?;
@@ -80,6 +83,44 @@ impl Settings {
             "backend = \"kafka\"\n[log.kafka]\nbrokers = \"{brokers}\"\ncreate = true\n\
              replication_factor = 1\nprobe_timeout = \"5s\""
         )
+    }
+
+    /// The same with other lines of `[log]`, for a process that is to reach it by another way.
+    #[must_use]
+    pub fn with_log(&self, log: String) -> Self {
+        Self {
+            log,
+            ..self.clone()
+        }
+    }
+
+    /// The same with another URL of the database.
+    #[must_use]
+    pub fn with_database(&self, database: String) -> Self {
+        Self {
+            database,
+            ..self.clone()
+        }
+    }
+
+    /// The same with other lines of `[redis]` for gateways and for operators, for example of
+    /// sentinels.
+    #[must_use]
+    pub fn with_redis(&self, gateway: String, operator: String) -> Self {
+        Self {
+            gateway_redis: gateway,
+            operator_redis: operator,
+            ..self.clone()
+        }
+    }
+
+    /// The same with further sections at the end of each file.
+    #[must_use]
+    pub fn with_more(&self, more: &str) -> Self {
+        Self {
+            more: more.to_owned(),
+            ..self.clone()
+        }
     }
 
     /// Where the files are.
@@ -116,7 +157,7 @@ impl Settings {
     /// # Errors
     /// When it cannot be written.
     pub fn restricted_gateway(&self, name: &str, ports: GatewayPorts) -> Result<PathBuf> {
-        let redis = format!("[redis]\nurl = \"{}\"", self.gateway_redis);
+        let redis = format!("[redis]\n{}", self.gateway_redis);
         self.file(name, &[self.http(ports), redis, self.log_and_store()])
     }
 
@@ -144,12 +185,22 @@ impl Settings {
         self.file(name, &[ops(ops_port), self.log_and_store()])
     }
 
+    /// Writes the file of a watch and gives its path. The lines of `[watch]` may be empty.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn watch(&self, name: &str, ops_port: u16, watch: &str) -> Result<PathBuf> {
+        let redis = format!("[redis]\n{}", self.operator_redis);
+        let watch = format!("[watch]\n{watch}");
+        self.file(name, &[ops(ops_port), redis, self.log_and_store(), watch])
+    }
+
     /// Writes the file of a reconciler and gives its path.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn reconciler(&self, name: &str) -> Result<PathBuf> {
-        let redis = format!("[redis]\nurl = \"{}\"", self.operator_redis);
+        let redis = format!("[redis]\n{}", self.operator_redis);
         self.file(name, &[redis, self.log_and_store()])
     }
 
@@ -164,7 +215,7 @@ impl Settings {
 
     fn both_redis(&self) -> String {
         let (gateway, operator) = (&self.gateway_redis, &self.operator_redis);
-        format!("[redis]\nurl = \"{gateway}\"\n\n[redis_operator]\nurl = \"{operator}\"")
+        format!("[redis]\n{gateway}\n\n[redis_operator]\n{operator}")
     }
 
     fn log_and_store(&self) -> String {
@@ -174,7 +225,8 @@ impl Settings {
 
     fn file(&self, name: &str, sections: &[String]) -> Result<PathBuf> {
         let path = self.folder.join(format!("{name}.toml"));
-        write(&path, &(sections.join("\n\n") + "\n"))?;
+        let text = [&sections.join("\n\n"), self.more.as_str()].join("\n\n");
+        write(&path, &(text + "\n"))?;
         Ok(path)
     }
 }

@@ -27,11 +27,11 @@ fn the_shared_broker_is_the_same_for_everybody() -> Result<()> {
 #[test]
 fn a_broker_advertises_its_proxy_and_comes_back_after_a_kill() -> Result<()> {
     let mut kafka = Kafka::start(&KafkaOptions {
-        proxied: true,
+        proxies: 1,
         ..KafkaOptions::default()
     })?;
-    let proxy = kafka.proxy()?;
-    assert_ne!(kafka.proxied_brokers()?, kafka.brokers());
+    let proxy = kafka.proxy(0)?;
+    assert_ne!(kafka.proxied_brokers(0)?, kafka.brokers());
     assert!(ask(proxy.port())?.starts_with(&[0, 0, 0, 7]));
     let before = (proxy.bytes_to_server(), proxy.bytes_to_client());
     assert!(before.0 > 0 && before.1 > 0);
