@@ -39,6 +39,9 @@ pub struct EngineConfig {
     /// How long creating, opening or closing a sale may take.
     #[serde(with = "humantime_serde")]
     pub admin_deadline: Duration,
+    /// How long a recovery may take, of a large sale too.
+    #[serde(with = "humantime_serde")]
+    pub recover_deadline: Duration,
 }
 
 impl Default for EngineConfig {
@@ -55,6 +58,7 @@ impl Default for EngineConfig {
             publish_in_flight_max: 10_000,
             waiters_max: 50_000,
             admin_deadline: Duration::from_secs(10),
+            recover_deadline: Duration::from_secs(600),
         }
     }
 }
@@ -90,6 +94,13 @@ impl EngineConfig {
             600_000,
             "admin_deadline",
             "1s to 10m",
+        );
+        within(
+            self.recover_deadline,
+            1000,
+            86_400_000,
+            "recover_deadline",
+            "1s to 1day",
         );
         let mut check = |ok: bool, field, expected| {
             if !ok {

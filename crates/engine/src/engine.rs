@@ -2,26 +2,20 @@
 
 use crate::config::EngineConfig;
 use crate::fold::{Fold, FoldError};
-use crate::follow::{Followed, ask_freshness, follow};
-use crate::handle::{SaleHandle, Served};
+use crate::follow::{ask_freshness, follow};
+use crate::handle::SaleHandle;
 use crate::metrics::Metrics;
-use crate::open::AdminError;
-use crate::publish::Publisher;
-use crate::session::Session;
+use crate::shared::Shared;
 use crate::tip::watch_tip;
 use dropgate_admission::{Admission, Operator, RedisConfig};
-use dropgate_domain::{Body, Event, Halted, Phase, SaleId};
-use dropgate_events::encode_event;
+use dropgate_domain::SaleId;
 use dropgate_stream::Log;
-use parking_lot::{Mutex, RwLock};
 use prometheus_client::registry::Registry;
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 /// How often Redis is asked whether its settings are fit for a sale.
 const POLICY_INTERVAL: Duration = Duration::from_secs(5);
@@ -38,26 +32,6 @@ pub enum StartError {
     /// The log cannot be read.
     #[error("the log cannot be read: {0}")]
     Log(#[from] FoldError),
-}
-
-/// What all parts of an engine share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub config: EngineConfig,
-    pub log: Log,
-    pub admission: Admission,
-    pub followed: Arc<Followed>,
-    pub publisher: Publisher,
-    pub metrics: Metrics,
-    operator: Option<Operator>,
-    /// Who this is, in halts: for people.
-    instance: String,
-    served: RwLock<HashMap<SaleId, Arc<Served>>>,
-    /// Why Redis is not fit, as it said last; `None` before it said anything.
-    policy: RwLock<Option<Vec<String>>>,
-    warned: Mutex<HashSet<(SaleId, String)>>,
-    stop: CancellationToken,
-    tasks: TaskTracker,
 }
 
 /// Follows the log, publishes, watches the tips, and opens sales. Clones are the same engine.
@@ -83,23 +57,9 @@ impl Engine {
     ) -> Result<Self, StartError> {
         let fold = open_fold(&log).await?;
         let metrics = Metrics::register(registry);
-        let followed = Arc::new(Followed::new(&fold));
-        let publisher = Publisher::new(log.clone(), config.publish_in_flight_max, metrics.clone());
-        let shared = Arc::new(Shared {
-            log,
-            admission,
-            followed,
-            publisher,
-            metrics,
-            operator: operator.map(Operator::new),
-            instance,
-            served: RwLock::default(),
-            policy: RwLock::new(None),
-            warned: Mutex::default(),
-            stop: CancellationToken::new(),
-            tasks: TaskTracker::new(),
-            config,
-        });
+        let operator = operator.map(Operator::new);
+        let shared = Shared::new(config, instance, log, &fold, admission, operator, metrics);
+        let shared = Arc::new(shared);
         let engine = Self { shared };
         engine.spawn(fold);
         Ok(engine)
@@ -199,89 +159,6 @@ impl Engine {
     }
 }
 
-impl Shared {
-    pub fn served(&self, id: &SaleId) -> Option<Arc<Served>> {
-        if let Some(served) = self.served.read().get(id) {
-            return Some(Arc::clone(served));
-        }
-        let sale = self.followed.sale(id)?;
-        let mut all = self.served.write();
-        let served = all
-            .entry(id.clone())
-            .or_insert_with(|| Arc::new(Served::new(sale)));
-        Some(Arc::clone(served))
-    }
-
-    pub fn operator(&self) -> Result<&Operator, AdminError> {
-        self.operator
-            .as_ref()
-            .ok_or(AdminError::OperatorCredentialsMissing)
-    }
-
-    pub fn random(&self) -> Result<[u8; 16], AdminError> {
-        let mut bytes = [0; 16];
-        match getrandom::fill(&mut bytes) {
-            Ok(()) => Ok(bytes),
-            Err(error) => Err(AdminError::Unavailable(format!("no randomness: {error}"))),
-        }
-    }
-
-    /// Stops the sale here at once, and everywhere by a record in the log. Voids nothing.
-    pub fn halt(&self, served: &Served, session: &Arc<Session>, reason: &str) {
-        if !session.halted.swap(true, Ordering::AcqRel) {
-            tracing::error!(sale = %served.sale.id(), reason, "sale halted");
-        }
-        self.send_halt(served, session, reason);
-    }
-
-    /// Appends the halt, unless it is in the log or on its way.
-    pub fn send_halt(&self, served: &Served, session: &Arc<Session>, reason: &str) {
-        // A halt that is in the log, or a sale that is over, needs no other.
-        let current = served.sale.ledger().generation() == session.generation();
-        if !current || !matches!(served.sale.phase(), Phase::Open) {
-            return;
-        }
-        if session.halt_sent.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let event = Event {
-            sale: served.sale.id().clone(),
-            generation: session.generation(),
-            body: Body::Halted(Halted {
-                reason: reason.to_owned(),
-                at: Some(crate::open::now_ms()),
-                by: self.instance.clone(),
-            }),
-        };
-        let (log, lane, session) = (self.log.clone(), served.lane(), Arc::clone(session));
-        let halts = self.metrics.halts.clone();
-        self.tasks.spawn(async move {
-            match log.append(lane, encode_event(&event)).await {
-                Ok(_) => {
-                    halts.inc();
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "the halt could not be written; the next tip tries again");
-                    session.halt_sent.store(false, Ordering::Release);
-                }
-            }
-        });
-    }
-
-    /// Warns of what would otherwise be said at every call.
-    pub fn warn_once(&self, sale: &SaleId, what: &str) {
-        /// Distinct warnings remembered; beyond that all are forgotten and said again.
-        const WARNINGS_MAX: usize = 1000;
-        let mut warned = self.warned.lock();
-        if warned.len() >= WARNINGS_MAX {
-            warned.clear();
-        }
-        if warned.insert((sale.clone(), what.to_owned())) {
-            tracing::warn!(%sale, what, "unexpected");
-        }
-    }
-}
-
 /// Opens the reader, asking again for a while: a busy broker may be late with its first answers.
 async fn open_fold(log: &Log) -> Result<Fold, FoldError> {
     let deadline = Instant::now() + START_PATIENCE;
@@ -304,7 +181,12 @@ async fn watch_sales(shared: Arc<Shared>, stop: CancellationToken) {
         let ids: Vec<SaleId> = shared.followed.sales.read().keys().cloned().collect();
         for served in ids.iter().filter_map(|id| shared.served(id)) {
             let session = served.session(&shared);
-            let due = session.is_some_and(|s| !s.settled.load(Ordering::Acquire));
+            let due = session
+                .as_ref()
+                .is_some_and(|s| !s.settled.load(Ordering::Acquire));
+            if session.is_some_and(|s| !s.ever_agreed()) {
+                served.ask_tip.notify_one();
+            }
             if due && !served.watched.swap(true, Ordering::AcqRel) {
                 let task = watch_tip(Arc::clone(&shared), served, stop.clone());
                 shared.tasks.spawn(task);
@@ -320,17 +202,6 @@ async fn watch_sales(shared: Arc<Shared>, stop: CancellationToken) {
                 () = stop.cancelled() => return,
             }
         }
-    }
-}
-
-impl Shared {
-    fn gauge_backlog(&self) {
-        let all = self.served.read();
-        let sessions = all.values().filter_map(|served| served.session(self));
-        let backlog: u64 = sessions.map(|s| s.backlog.load(Ordering::Acquire)).sum();
-        self.metrics
-            .backlog
-            .set(i64::try_from(backlog).unwrap_or(i64::MAX));
     }
 }
 

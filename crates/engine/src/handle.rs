@@ -1,14 +1,14 @@
 //! A sale as a gateway serves it.
 
 use crate::answer::{LookUp, State, Unavailable, View};
-use crate::engine::Shared;
 use crate::sale::Sale;
 use crate::session::Session;
+use crate::shared::Shared;
 use dropgate_domain::{AttemptId, ClaimId, Found, Generation, Phase, Seq, TimeMs, UserId, Win};
 use dropgate_stream::Lane;
 use parking_lot::RwLock;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -123,7 +123,7 @@ impl SaleHandle {
         }
         let session = self.served.session(&self.shared);
         let session = session.ok_or(Unavailable::Halted)?;
-        if self.shared.publisher.is_broken() {
+        if self.shared.publisher.trouble().is_some() {
             return Err(Unavailable::Log);
         }
         session.standing(self.shared.config.tip_valid)?;
@@ -247,7 +247,7 @@ impl SaleHandle {
         // Nothing of its log was read then, or not to its end: the phase is no news.
         let unread = self.sale().unfollowable().is_some();
         let session = self.served.session(&self.shared);
-        let halted = session.is_some_and(|s| s.halted.load(Ordering::Acquire));
+        let halted = session.is_some_and(|s| s.halted().is_some());
         let ledger = self.sale().ledger();
         let definition = self.sale().pin().definition.clone();
         let phase = ledger.phase();

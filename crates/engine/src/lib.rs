@@ -6,6 +6,7 @@
 //!   with the log, and creates, opens and closes sales.
 //! - [`SaleHandle`] is one sale of it: claims, and questions about them.
 
+mod admin;
 mod answer;
 mod claim;
 mod config;
@@ -13,19 +14,28 @@ mod engine;
 mod fold;
 mod follow;
 mod fresh;
+mod generation;
 mod handle;
 mod metrics;
-mod open;
 mod publish;
+mod recover;
 mod sale;
 mod session;
+mod shared;
+mod standing;
 mod tip;
 
+pub use admin::{AdminError, Closed, Created, Opened};
 pub use answer::{Answer, LookUp, State, Unavailable, View};
 pub use config::EngineConfig;
 pub use engine::{Engine, StartError};
 pub use fold::{Fold, FoldError, Judged, Step};
+pub use generation::Progress;
 pub use handle::SaleHandle;
-pub use metrics::{Metrics, PublishLabel, PublishOutcome, RecordLabel, RecordOutcome};
-pub use open::{AdminError, Closed, Created, Opened};
+pub use metrics::{
+    Metrics, PublishLabel, PublishOutcome, RecordLabel, RecordOutcome, RecoveryLabel,
+    RecoveryOutcome,
+};
+pub use recover::{Recovered, Recovery};
 pub use sale::{Sale, Unfollowable};
+pub use standing::{Condition, Standing};

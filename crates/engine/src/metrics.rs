@@ -1,6 +1,7 @@
 //! What the engine counts. Labels are enums: never a sale's or a user's name.
 
 use crate::fold::Judged;
+use crate::recover::Recovered;
 use dropgate_domain::Fed;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
@@ -50,6 +51,24 @@ pub struct PublishLabel {
     pub outcome: PublishOutcome,
 }
 
+/// What a recovery came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
+pub enum RecoveryOutcome {
+    /// The next generation is current.
+    Begun,
+    /// Somebody else was first.
+    Overtaken,
+    /// It could not be made; it may be tried again.
+    Failed,
+}
+
+/// The label of recoveries.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct RecoveryLabel {
+    /// What it came to.
+    pub outcome: RecoveryOutcome,
+}
+
 /// The engine's metrics. Clones count in the same place.
 #[derive(Debug, Clone, Default)]
 pub struct Metrics {
@@ -63,6 +82,13 @@ pub struct Metrics {
     pub(crate) halts: Counter,
     /// Events in the outbox that the log's readers had not applied at the last tip, over all sales.
     pub(crate) backlog: Gauge,
+    /// The age of the oldest of them by the sale's clock, in ms.
+    pub(crate) backlog_age_ms: Gauge,
+    /// Whether publishing is stopped until a probe succeeds: 0 or 1.
+    pub(crate) breaker_open: Gauge,
+    /// How often it was stopped.
+    pub(crate) breaker_opened: Counter,
+    recoveries: Family<RecoveryLabel, Counter>,
 }
 
 impl Metrics {
@@ -96,7 +122,38 @@ impl Metrics {
             "Events not applied yet, at the last tip",
             m.backlog,
         );
+        registry.register(
+            "dropgate_outbox_age_ms",
+            "Age of the oldest event not applied yet, at the last tip",
+            m.backlog_age_ms,
+        );
+        registry.register(
+            "dropgate_publish_breaker_open",
+            "1 while events are not published because the last one failed",
+            m.breaker_open,
+        );
+        registry.register(
+            "dropgate_publish_breaker_opened",
+            "How often publishing was stopped by a failure",
+            m.breaker_opened,
+        );
+        registry.register(
+            "dropgate_recoveries",
+            "Recoveries made by this process, by outcome",
+            m.recoveries,
+        );
         metrics
+    }
+
+    pub(crate) fn recovered(&self, recovered: Option<&Recovered>) {
+        let outcome = match recovered {
+            Some(Recovered::Begun(_)) => RecoveryOutcome::Begun,
+            Some(Recovered::Overtaken(_)) => RecoveryOutcome::Overtaken,
+            None => RecoveryOutcome::Failed,
+        };
+        self.recoveries
+            .get_or_create(&RecoveryLabel { outcome })
+            .inc();
     }
 
     pub(crate) fn published(&self, outcome: PublishOutcome) {

@@ -1,5 +1,9 @@
 //! Publishing events to the log. An event whose publication fails is still in Redis' outbox,
 //! from where the relay, here or in another gateway, publishes it again.
+//!
+//! A failure opens a breaker: a gateway that cannot publish takes no claims, since each would only
+//! wait. The event that failed is then published again, by itself, until that succeeds: this
+//! closes the breaker. Twice is harmless, so the probe is a real publication and nothing else.
 
 use crate::metrics::{Metrics, PublishOutcome};
 use crate::session::Session;
@@ -8,42 +12,53 @@ use dropgate_domain::Seq;
 use dropgate_stream::{AppendError, Lane, Log, Refused};
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::Semaphore;
-use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// For so long after a failure, with no success since, publishing counts as troubled.
-const TROUBLE_LASTS: Duration = Duration::from_secs(5);
+/// The pause before a probe, doubled from the first to the second.
+const PROBE_PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
 /// Publishes in tasks of its own, so that a claim whose client went away is published all the
 /// same. Bounded in number; stopped by its engine.
 #[derive(Debug)]
 pub(crate) struct Publisher {
-    log: Log,
     permits: Arc<Semaphore>,
     tasks: TaskTracker,
-    metrics: Metrics,
-    failed: Arc<Mutex<Option<Failed>>>,
+    channel: Channel,
 }
 
-/// The last publication that failed, with no success since.
-#[derive(Debug)]
-struct Failed {
-    at: Instant,
-    /// No other one will succeed.
-    lasting: bool,
-    error: String,
+/// What a publication needs. Clones share all of it.
+#[derive(Debug, Clone)]
+struct Channel {
+    log: Log,
+    metrics: Metrics,
+    breaker: Arc<Breaker>,
+    draining: CancellationToken,
+}
+
+/// Open from a failure until a publication succeeds.
+#[derive(Debug, Default)]
+struct Breaker {
+    /// Why it is open, if it is.
+    open: Mutex<Option<String>>,
+    /// How often it was closed.
+    closed: AtomicU64,
 }
 
 impl Publisher {
     pub fn new(log: Log, in_flight_max: usize, metrics: Metrics) -> Self {
         Self {
-            log,
             permits: Arc::new(Semaphore::new(in_flight_max)),
             tasks: TaskTracker::new(),
-            metrics,
-            failed: Arc::default(),
+            channel: Channel {
+                log,
+                metrics,
+                breaker: Arc::default(),
+                draining: CancellationToken::new(),
+            },
         }
     }
 
@@ -51,66 +66,117 @@ impl Publisher {
     /// is being published, or too many are.
     pub fn publish(&self, session: &Arc<Session>, lane: Lane, seq: Seq, event: Bytes) -> bool {
         let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
-            self.metrics.published(PublishOutcome::Deferred);
+            self.channel.metrics.published(PublishOutcome::Deferred);
             return false;
         };
         if !session.begin_publish(seq) {
             return false;
         }
-        let (log, session) = (self.log.clone(), Arc::clone(session));
-        let (metrics, failed) = (self.metrics.clone(), Arc::clone(&self.failed));
+        let (channel, session) = (self.channel.clone(), Arc::clone(session));
         self.tasks.spawn(async move {
             let _permit = permit;
-            let outcome = log.append(lane, event).await;
+            let sent = channel.append(lane, event.clone()).await;
             session.end_publish(seq);
-            let (outcome, error) = match outcome {
-                Ok(_) => (PublishOutcome::Acknowledged, None),
-                Err(error @ AppendError::Refused(_)) => (PublishOutcome::Refused, Some(error)),
-                Err(error @ AppendError::Unknown(_)) => (PublishOutcome::Unknown, Some(error)),
-            };
-            metrics.published(outcome);
-            let mut failed = failed.lock();
-            match error {
-                None => {
-                    if failed.take().is_some() {
-                        session.relay_all();
-                    }
-                }
-                Some(error) => {
-                    if failed.is_none() {
-                        tracing::warn!(%error, "an event could not be published");
-                    }
-                    let lasting = matches!(error, AppendError::Refused(Refused::Broken(_)));
-                    *failed = Some(Failed {
-                        at: Instant::now(),
-                        lasting,
-                        error: error.to_string(),
-                    });
-                }
+            if sent == Sent::Failed {
+                channel.probe(lane, event).await;
             }
         });
         true
     }
 
-    /// Why publishing does not work at present, if so.
+    /// Why nothing is published at present, if so.
     pub fn trouble(&self) -> Option<String> {
-        let failed = self.failed.lock();
-        let failed = failed.as_ref()?;
-        let lasts = failed.lasting || failed.at.elapsed() < TROUBLE_LASTS;
-        lasts.then(|| failed.error.clone())
+        self.channel.breaker.open.lock().clone()
     }
 
-    /// Whether publishing will never work again in this process.
-    pub fn is_broken(&self) -> bool {
-        self.failed
-            .lock()
-            .as_ref()
-            .is_some_and(|failed| failed.lasting)
+    /// How often publishing has begun to work again.
+    pub fn reopened(&self) -> u64 {
+        self.channel.breaker.closed.load(Ordering::Acquire)
     }
 
-    /// Waits for what is in flight. Cancel safe: what is left goes on.
+    /// Ends the probes and waits for what is in flight. Cancel safe: what is left goes on.
     pub async fn drain(&self) {
+        self.channel.draining.cancel();
         self.tasks.close();
         self.tasks.wait().await;
+    }
+}
+
+/// How a publication ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sent {
+    /// Acknowledged, or left to the relay, or somebody else probes already.
+    Done,
+    /// It failed, and it is this one's task to find out when it works again.
+    Failed,
+}
+
+impl Channel {
+    async fn append(&self, lane: Lane, event: Bytes) -> Sent {
+        match self.log.append(lane, event).await {
+            Ok(_) => {
+                self.metrics.published(PublishOutcome::Acknowledged);
+                if self.breaker.close() {
+                    self.metrics.breaker_open.set(0);
+                    tracing::info!("events can be published again");
+                }
+                Sent::Done
+            }
+            // Not a failure of the log: others are on their way, and their fate will tell.
+            Err(AppendError::Refused(Refused::Busy)) => {
+                self.metrics.published(PublishOutcome::Deferred);
+                Sent::Done
+            }
+            Err(error) => {
+                self.metrics.published(match error {
+                    AppendError::Refused(_) => PublishOutcome::Refused,
+                    AppendError::Unknown(_) => PublishOutcome::Unknown,
+                });
+                if !self.breaker.open(&error.to_string()) {
+                    return Sent::Done;
+                }
+                tracing::warn!(%error, "an event could not be published");
+                self.metrics.breaker_open.set(1);
+                self.metrics.breaker_opened.inc();
+                Sent::Failed
+            }
+        }
+    }
+
+    /// Publishes the event again until the breaker is closed, by this or by another publication
+    /// that was on its way; or until the publisher is drained.
+    async fn probe(&self, lane: Lane, event: Bytes) {
+        let mut pause = PROBE_PAUSE.0;
+        while self.breaker.is_open() {
+            // Jitter, so that all gateways do not come back at once.
+            let jittered = pause.mul_f64(rand::random_range(0.5..1.0));
+            tokio::select! {
+                () = tokio::time::sleep(jittered) => {}
+                () = self.draining.cancelled() => return,
+            }
+            self.append(lane, event.clone()).await;
+            pause = (pause * 2).min(PROBE_PAUSE.1);
+        }
+    }
+}
+
+impl Breaker {
+    /// False when it was open.
+    fn open(&self, why: &str) -> bool {
+        let mut open = self.open.lock();
+        open.replace(why.to_owned()).is_none()
+    }
+
+    /// False when it was closed.
+    fn close(&self) -> bool {
+        let closes = self.open.lock().take().is_some();
+        if closes {
+            self.closed.fetch_add(1, Ordering::AcqRel);
+        }
+        closes
+    }
+
+    fn is_open(&self) -> bool {
+        self.open.lock().is_some()
     }
 }

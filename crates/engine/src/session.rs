@@ -5,6 +5,7 @@ use dropgate_admission::{Scope, Scripts};
 use dropgate_domain::{Generation, Incarnation, LogId, SaleId, Seq};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -36,8 +37,10 @@ pub(crate) struct Session {
     ever_agreed: AtomicBool,
     /// The highest seq that Redis has told of, in a reply or a tip.
     seen: AtomicU64,
-    /// This process has seen a loss and stops by itself, before the halt is in the log.
-    pub halted: AtomicBool,
+    /// Why this process stops by itself, before the halt is in the log.
+    halted: OnceLock<String>,
+    /// When this process began to serve the generation.
+    since: Instant,
     /// The halt is in the log, or on its way there.
     pub halt_sent: AtomicBool,
     /// The sale is closed, and Redis and the log agree on all of it: there is nothing to watch.
@@ -54,8 +57,14 @@ pub(crate) struct Session {
     relays: Mutex<HashMap<Seq, Relay>>,
     /// What Redis was told is applied and is not here, and since when.
     lacking: Mutex<Option<(Seq, Instant)>>,
+    /// Since when Redis has answered the tip with what is not this generation.
+    odd_since: Mutex<Option<Instant>>,
     /// Events in the outbox at the last tip.
     pub backlog: AtomicU64,
+    /// The age of the oldest of them, in ms.
+    pub backlog_age_ms: AtomicU64,
+    /// How often publishing had begun to work again when the relays were last looked at.
+    reopened: AtomicU64,
 }
 
 impl Session {
@@ -71,7 +80,8 @@ impl Session {
             agreed: Mutex::new(None),
             ever_agreed: AtomicBool::new(false),
             seen: AtomicU64::new(current.base().0),
-            halted: AtomicBool::new(false),
+            halted: OnceLock::new(),
+            since: Instant::now(),
             halt_sent: AtomicBool::new(false),
             settled: AtomicBool::new(false),
             latched: Mutex::new(None),
@@ -80,7 +90,10 @@ impl Session {
             in_flight: Mutex::default(),
             relays: Mutex::default(),
             lacking: Mutex::new(None),
+            odd_since: Mutex::new(None),
             backlog: AtomicU64::new(0),
+            backlog_age_ms: AtomicU64::new(0),
+            reopened: AtomicU64::new(0),
         })
     }
 
@@ -92,11 +105,19 @@ impl Session {
     pub fn agree(&self, asked: Instant) {
         *self.agreed.lock() = Some(asked);
         self.ever_agreed.store(true, Ordering::Release);
+        *self.odd_since.lock() = None;
     }
 
     /// Redis has another generation, or none: until a tip agrees again nothing is served.
     pub fn disown(&self) {
         *self.agreed.lock() = None;
+    }
+
+    /// Notes that Redis has answered the tip with what is not this generation. True when it has
+    /// for `long`: then it is not on its way to a newer one, but has gone back.
+    pub fn odd_for(&self, long: Duration) -> bool {
+        let mut since = self.odd_since.lock();
+        since.get_or_insert_with(Instant::now).elapsed() >= long
     }
 
     /// Whether this process has seen the generation whole in its Redis. Until then a state that
@@ -106,9 +127,24 @@ impl Session {
         self.ever_agreed.load(Ordering::Acquire)
     }
 
+    /// Stops the generation in this process, for good. False when it was stopped before.
+    pub fn halt(&self, reason: &str) -> bool {
+        self.halted.set(reason.to_owned()).is_ok()
+    }
+
+    /// Why this process has stopped the generation, if it has.
+    pub fn halted(&self) -> Option<&str> {
+        self.halted.get().map(String::as_str)
+    }
+
+    /// When this process began to serve the generation.
+    pub fn since(&self) -> Instant {
+        self.since
+    }
+
     /// Whether Redis is known to hold this generation, as the log has it.
     pub fn standing(&self, tip_valid: Duration) -> Result<(), Unavailable> {
-        if self.halted.load(Ordering::Acquire) {
+        if self.halted().is_some() {
             return Err(Unavailable::Halted);
         }
         let agreed = *self.agreed.lock();
@@ -170,8 +206,12 @@ impl Session {
         }
     }
 
-    /// Publishing works again: nobody has to wait for a pause to end.
-    pub fn relay_all(&self) {
+    /// Publishing has begun to work again so many times: if one of them is news, nobody has to
+    /// wait for a pause to end.
+    pub fn reopened(&self, times: u64) {
+        if self.reopened.swap(times, Ordering::AcqRel) == times {
+            return;
+        }
         for relay in self.relays.lock().values_mut() {
             (relay.next, relay.pause) = (Instant::now(), RELAY_PAUSE);
         }

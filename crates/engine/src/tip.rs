@@ -2,9 +2,9 @@
 //! Redis and the log in one call. It finds a Redis that lost writes, and it relays: an event
 //! that a gateway left behind between Redis and the log is published again from the outbox.
 
-use crate::engine::Shared;
 use crate::handle::Served;
 use crate::session::Session;
+use crate::shared::Shared;
 use bytes::Bytes;
 use dropgate_admission::{CallError, Closed, Reply, Tip};
 use dropgate_domain::{Body, Phase, Seq, TimeMs};
@@ -12,13 +12,19 @@ use dropgate_events::decode_event;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// How many events one tip relays at most.
 const RELAY_MAX: usize = 500;
 /// When somebody asks for a tip before its time, the next one comes no sooner than this.
 const ASKED_PAUSE: Duration = Duration::from_millis(100);
+/// While a generation is being built, its tip is read at this pace, ...
+const BUILDING_PAUSE: Duration = Duration::from_millis(150);
+/// ... for so long at most.
+const BUILDING_TAKES: Duration = Duration::from_secs(60);
+/// When Redis names another generation for so long, it has gone back to an older one.
+const ODD_FOR: Duration = Duration::from_secs(3);
 /// When Redis was told for so long of more than the log holds, the log has lost its end.
 const LACKING_FOR: Duration = Duration::from_secs(5);
 
@@ -27,20 +33,25 @@ const LACKING_FOR: Duration = Duration::from_secs(5);
 pub(crate) async fn watch_tip(shared: Arc<Shared>, served: Arc<Served>, stop: CancellationToken) {
     // However this ends, the sale can be watched again.
     let _watched = Watched(Arc::clone(&served));
-    let mut ticks = tokio::time::interval(shared.config.tip_interval);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut next = Instant::now();
     loop {
         tokio::select! {
-            _ = ticks.tick() => {}
+            () = tokio::time::sleep_until(next) => {}
             () = served.ask_tip.notified() => {}
             () = stop.cancelled() => return,
         }
+        let mut pause = shared.config.tip_interval;
         if let Some(session) = served.session(&shared) {
             read_tip(&shared, &served, &session).await;
             if session.settled.load(Ordering::Acquire) {
                 return;
             }
+            // Claims of a generation that is being built wait for the first tip that agrees.
+            if !session.ever_agreed() && session.since().elapsed() < BUILDING_TAKES {
+                pause = pause.min(BUILDING_PAUSE);
+            }
         }
+        next = Instant::now() + pause;
         tokio::select! {
             () = tokio::time::sleep(ASKED_PAUSE) => {}
             () = stop.cancelled() => return,
@@ -57,9 +68,8 @@ impl Drop for Watched {
 }
 
 async fn read_tip(shared: &Shared, served: &Served, session: &Arc<Session>) {
-    if session.halted.load(Ordering::Acquire) {
-        shared.send_halt(served, session, "seen before, and not in the log yet");
-    }
+    // It may not be in the log yet.
+    shared.send_halt(served, session);
     let applied = {
         let ledger = served.sale.ledger();
         let current = ledger.generation() == session.generation();
@@ -149,7 +159,17 @@ fn tip_failed(shared: &Shared, served: &Served, session: &Arc<Session>, error: &
                 shared.halt(served, session, &error.to_string());
             }
         }
-        CallError::Stale => session.disown(),
+        // A newer generation is in the log before it is in Redis, and this process has read the
+        // log: what stays is an older one, or keys that are not a sale's.
+        CallError::Stale | CallError::Protocol(_) => {
+            session.disown();
+            let fresh = shared.followed.fresh.age(served.lane());
+            let read = fresh.is_some_and(|age| age <= shared.config.fresh_for);
+            if read && session.ever_agreed() && session.odd_for(ODD_FOR) {
+                shared.metrics.disagreements.inc();
+                shared.halt(served, session, &error.to_string());
+            }
+        }
         other => {
             // The last agreement runs out by itself.
             tracing::debug!(sale = %served.sale.id(), error = %other, "the tip could not be read");
@@ -168,10 +188,11 @@ fn relay(
 ) {
     let applied = served.sale.ledger().applied();
     session.forget_relays(applied);
+    session.reopened(shared.publisher.reopened());
     let fresh = shared.followed.fresh.age(served.lane());
-    if fresh.is_none_or(|age| age > shared.config.fresh_for) {
-        return;
-    }
+    let answers = fresh.is_some_and(|age| age <= shared.config.fresh_for);
+    let publishes = answers && shared.publisher.trouble().is_none();
+    let mut oldest = Duration::ZERO;
     for (seq, event) in outbox {
         let time = match decode_event(&event).map(|record| record.event.body) {
             Ok(Body::Won(won)) => won.link.time,
@@ -181,8 +202,12 @@ fn relay(
                 continue;
             }
         };
+        if seq <= applied {
+            continue;
+        }
         let age = Duration::from_millis(redis_time.0.saturating_sub(time.0));
-        if seq > applied
+        oldest = oldest.max(age);
+        if publishes
             && session.relay_is_due(seq, age, shared.config.relay_after)
             && shared.publisher.publish(session, served.lane(), seq, event)
         {
@@ -190,6 +215,8 @@ fn relay(
             shared.metrics.relays.inc();
         }
     }
+    let oldest_ms = u64::try_from(oldest.as_millis()).unwrap_or(u64::MAX);
+    session.backlog_age_ms.store(oldest_ms, Ordering::Release);
 }
 
 /// A sale whose time is over refuses claims by itself; that it is closed belongs in the log too.

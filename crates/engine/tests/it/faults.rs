@@ -11,7 +11,7 @@ use futures::future::join_all;
 use std::time::Duration;
 
 /// The calls of a gateway that dies right after them: nothing of it is published.
-async fn claim_and_die(world: &World, sale: &SaleHandle, n: usize) -> Result<Claimed> {
+pub async fn claim_and_die(world: &World, sale: &SaleHandle, n: usize) -> Result<Claimed> {
     let (scope, scripts, applied) = {
         let ledger = sale.sale().ledger();
         let current = ledger.current().unwrap();

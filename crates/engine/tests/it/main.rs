@@ -5,5 +5,6 @@
 mod faults;
 mod reading;
 mod records;
+mod recovery;
 mod selling;
 mod world;

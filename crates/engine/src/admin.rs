@@ -1,23 +1,17 @@
-//! Creating, opening and closing a sale. Opening is the first case of beginning a generation:
-//! append its record, read the log to it, load the scripts, build the state from the ledger,
-//! and make it current.
+//! Creating, opening and closing a sale.
 
-use crate::engine::{Engine, Shared};
-use crate::handle::{SaleHandle, Served};
-use dropgate_admission::{
-    CallError, Closed as ClosedReply, Entry, NotCertified, Operator, Scope, Scripts, State,
-    Switched, hashes_for,
-};
+use crate::engine::Engine;
+use crate::generation::{Beginning, begin_generation, now_ms};
+use crate::handle::SaleHandle;
+use dropgate_admission::{CallError, Closed as ClosedReply, NotCertified};
 use dropgate_domain::{
-    AttemptId, Body, CALLS_VERSION, Definition, Event, Generation, Identity, InvalidDefinition,
-    Nonce, PartitionId, Phase, RULE_VERSION, SaleCreated, SaleId, Seq, Started, TimeMs, UserId,
+    AttemptId, Definition, InvalidDefinition, PartitionId, Phase, SaleCreated, SaleId, Seq,
 };
-use dropgate_events::{encode_event, encode_sale_created};
-use dropgate_stream::{AppendError, Lane, LogError};
+use dropgate_events::encode_sale_created;
+use dropgate_stream::{Lane, LogError};
 use rand::RngExt;
-use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 /// How long an opening takes at the least before another one takes it for cut off; up to twice
 /// that, so that of two who wait one comes first.
@@ -137,8 +131,11 @@ impl Engine {
             created_at: now_ms(),
             attempt,
         };
-        append(shared, Lane::Index, encode_sale_created(&created)).await?;
-        until(shared, deadline, || self.sale(&sale))
+        shared
+            .append(Lane::Index, encode_sale_created(&created))
+            .await?;
+        shared
+            .until(deadline, || self.sale(&sale))
             .await
             .and_then(|handle| {
                 // Of two at once the first in the index counts.
@@ -158,7 +155,7 @@ impl Engine {
         let handle = self.sale(sale).ok_or(AdminError::Unknown)?;
         let shared = self.shared();
         let deadline = Instant::now() + shared.config.admin_deadline;
-        until(shared, deadline, || handle.fresh().ok()).await?;
+        shared.until(deadline, || handle.fresh().ok()).await?;
         let (phase, generation, claimed) = {
             let ledger = handle.sale().ledger();
             (
@@ -167,7 +164,7 @@ impl Engine {
                 ledger.applied() > Seq(0),
             )
         };
-        let stopped = match phase {
+        let why = match phase {
             Phase::NotOpened => None,
             Phase::Closed => return Err(AdminError::Closed),
             Phase::Stopped(stop) => return Err(AdminError::Halted(stop.to_string())),
@@ -176,7 +173,8 @@ impl Engine {
             Phase::Halted(halted) => Some(halted.reason),
             Phase::Ended(cause) => Some(cause.to_string()),
         };
-        if let Some(why) = stopped {
+        let stopped = why.is_some();
+        if let Some(why) = why {
             // Somebody else may be in the middle of opening it.
             let patience = OPENING_TAKES.mul_f64(rand::rng().random_range(1.0..2.0));
             if live(&handle, deadline.min(Instant::now() + patience))
@@ -193,7 +191,15 @@ impl Engine {
                 return Err(AdminError::Halted(why));
             }
         }
-        let ours = begin_generation(shared, &handle.served, generation, by, deadline).await?;
+        shared.operator()?.certify().await?;
+        let opening = Beginning {
+            from: generation,
+            by,
+            reason: if stopped { "begun again" } else { "opened" },
+            deadline,
+            on_progress: &|_| {},
+        };
+        let ours = begin_generation(shared, &handle.served, &opening).await?;
         live(&handle, deadline).await?;
         Ok(if ours {
             Opened::Opened
@@ -210,7 +216,7 @@ impl Engine {
         let handle = self.sale(sale).ok_or(AdminError::Unknown)?;
         let shared = self.shared();
         let deadline = Instant::now() + shared.config.admin_deadline;
-        until(shared, deadline, || handle.fresh().ok()).await?;
+        shared.until(deadline, || handle.fresh().ok()).await?;
         match handle.sale().phase() {
             Phase::Closed => return Ok(Closed::Already),
             Phase::NotOpened => return Err(AdminError::NotOpen),
@@ -240,7 +246,7 @@ impl Engine {
             }
         };
         let closed = || (handle.sale().phase() == Phase::Closed).then_some(());
-        until(shared, deadline, closed).await?;
+        shared.until(deadline, closed).await?;
         Ok(outcome)
     }
 }
@@ -253,169 +259,12 @@ fn existing(handle: SaleHandle, definition: &Definition) -> Result<Created, Admi
     }
 }
 
-/// Begins the generation after `from`, and makes it current in Redis. The same for an opening
-/// (`from` is 0) and for a recovery. False when somebody else began it.
-///
-/// Crash or pause anywhere is harmless: the record alone changes nothing that is told, and a
-/// state that is not current is looked at by nobody.
-async fn begin_generation(
-    shared: &Shared,
-    served: &Arc<Served>,
-    from: Generation,
-    by: &str,
-    deadline: Instant,
-) -> Result<bool, AdminError> {
-    let operator = shared.operator()?;
-    operator.certify().await?;
-    let (nonce, loaded) = nonce_for(shared, operator, from).await?;
-    let generation = from.next();
-    let identity = Identity(shared.random()?);
-    let pin = served.sale.pin();
-    let opening = from == Generation(0);
-    let started = Event {
-        sale: pin.sale.clone(),
-        generation,
-        body: Body::Started(Box::new(Started {
-            identity,
-            nonce,
-            scripts: hashes_for(nonce),
-            rule: RULE_VERSION,
-            calls: CALLS_VERSION,
-            window: shared.config.window,
-            definition: opening.then(|| pin.definition.clone()),
-            by: by.to_owned(),
-            reason: if opening { "opened" } else { "began again" }.to_owned(),
-            at: Some(now_ms()),
-        })),
-    };
-    append(shared, served.lane(), encode_event(&started)).await?;
-    let read = || {
-        let ledger = served.sale.ledger();
-        let current = ledger.current()?;
-        (current.generation() >= generation).then(|| current.identity())
-    };
-    if until(shared, deadline, read).await? != identity {
-        return Ok(false);
-    }
-    if !loaded {
-        operator.load_scripts(nonce).await?;
-    }
-    let scripts = Scripts::from_started(&hashes_for(nonce))
-        .map_err(|error| AdminError::Unavailable(error.to_string()))?;
-    let scope = Scope::new(pin.sale.clone(), pin.log_id, generation);
-    let (state, claims) = snapshot(served, generation)?;
-    operator.build(&scope, &state, claims).await?;
-    let old = (!opening).then(|| Scope::new(pin.sale.clone(), pin.log_id, from));
-    let switched = operator
-        .switch(&scripts, old.as_ref(), &scope, state.seq, state.head)
-        .await?;
-    match switched.value {
-        Switched::Switched | Switched::Already => Ok(true),
-        Switched::NotBuilt => Err(AdminError::Unavailable(
-            "redis lost the new generation while it was built".to_owned(),
-        )),
-        Switched::Backwards => match operator.current(&pin.sale).await? {
-            Some(tag) if !scope.is_of_same_log(&tag) => Err(AdminError::Halted(format!(
-                "redis holds a sale of this id from another log ({tag}); delete its key \
-                 dropgate:{{{}}}:current if that log is no longer used",
-                pin.sale
-            ))),
-            // A later generation is current: that recovery did this one's work.
-            _ => Ok(false),
-        },
-    }
-}
-
-/// The nonce of the generation to begin, and whether its scripts are loaded.
-///
-/// An opening uses those of the newest generation that this process has read of, if Redis still
-/// has them, since a loaded script is never freed. They are not loaded again, were they gone a
-/// moment later: a nonce's scripts are loaded once in history, or a Redis that forgot would be
-/// taught to answer. A recovery always draws a new nonce: that is the fence.
-async fn nonce_for(
-    shared: &Shared,
-    operator: &Operator,
-    from: Generation,
-) -> Result<(Nonce, bool), AdminError> {
-    let newest = *shared.followed.newest_nonce.read();
-    if let Some(nonce) = newest.filter(|_| from == Generation(0)) {
-        // The hashes of this release's scripts: another release's are not found loaded.
-        if operator.scripts_loaded(&hashes_for(nonce)).await? {
-            return Ok((nonce, true));
-        }
-    }
-    Ok((Nonce(shared.random()?), false))
-}
-
-/// The claims of every user.
-type Claims = Vec<(UserId, Vec<Entry>)>;
-
-/// What a new generation begins with: the ledger as it stands at its `Started` record.
-fn snapshot(served: &Served, generation: Generation) -> Result<(State, Claims), AdminError> {
-    let ledger = served.sale.ledger();
-    let overtaken = || AdminError::Unavailable("another generation has begun".to_owned());
-    let position = ledger.position().ok_or_else(overtaken)?;
-    if position.generation != generation {
-        return Err(overtaken());
-    }
-    let state = State {
-        definition: served.sale.pin().definition.clone(),
-        next: ledger.next_fresh(),
-        seq: position.seq,
-        head: position.chain,
-        time: ledger.last_time(),
-        window: ledger.current().ok_or_else(overtaken)?.window(),
-        closed: ledger.closed_at().is_some(),
-    };
-    let entries = |user: &UserId| {
-        let entry = |win: &dropgate_domain::Win| Entry {
-            seq: win.seq,
-            unit: win.unit,
-            attempt: win.attempt,
-            key: win.key.clone(),
-        };
-        ledger.wins_of(user).map(entry).collect()
-    };
-    let claims = ledger
-        .users()
-        .map(|user| (user.clone(), entries(user)))
-        .collect();
-    Ok((state, claims))
-}
-
-async fn append(shared: &Shared, lane: Lane, bytes: bytes::Bytes) -> Result<(), AdminError> {
-    match shared.log.append(lane, bytes).await {
-        // Unknown: reading the log will tell.
-        Ok(_) | Err(AppendError::Unknown(_)) => Ok(()),
-        Err(error @ AppendError::Refused(_)) => {
-            Err(AdminError::Unavailable(format!("log: {error}")))
-        }
-    }
-}
-
-/// Waits until the log that was read shows what is asked for.
-async fn until<T>(
-    shared: &Shared,
-    deadline: Instant,
-    look: impl Fn() -> Option<T>,
-) -> Result<T, AdminError> {
-    let mut changes = shared.followed.changes.subscribe();
-    loop {
-        if let Some(found) = look() {
-            return Ok(found);
-        }
-        // Freshness changes without a record, so a look is due now and then all the same.
-        let wake = deadline.min(Instant::now() + shared.config.freshness_interval);
-        if timeout_at(wake, changes.changed()).await.is_err() && wake == deadline {
-            let what = "the log did not show it in time; ask again".to_owned();
-            return Err(AdminError::Unavailable(what));
-        }
-    }
-}
-
 async fn live(handle: &SaleHandle, deadline: Instant) -> Result<(), AdminError> {
     handle.served.ask_tip.notify_one();
-    until(&handle.shared, deadline, || handle.live().ok().map(|_| ())).await
+    handle
+        .shared
+        .until(deadline, || handle.live().ok().map(|_| ()))
+        .await
 }
 
 /// Any partition would do, since the index says which it was; this spreads the sales.
@@ -424,9 +273,4 @@ fn partition_of(sale: &SaleId, partitions: u32) -> PartitionId {
         (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
     });
     PartitionId(fnv % partitions.max(1))
-}
-
-pub(crate) fn now_ms() -> TimeMs {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    TimeMs(since.map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX)))
 }
