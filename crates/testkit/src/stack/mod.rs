@@ -3,11 +3,15 @@
 
 mod admin;
 mod backing;
+mod crowd;
 pub mod limits;
 mod services;
 mod settings;
+pub mod verdict;
 
 pub use admin::Admin;
 pub use backing::{Backing, Durable, Shape};
+pub use crowd::{Clicking, Crowd, Heard, Latency, Report, Venue};
 pub use services::Services;
 pub use settings::{GatewayPorts, Settings, TOKEN_KID};
+pub use verdict::{Oracle, Verdict};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use dropgate_testkit::ports::Port;
-use dropgate_testkit::stack::{GatewayPorts, Settings};
+use dropgate_testkit::stack::{GatewayPorts, Settings, Venue};
 use dropgate_testkit::wait::{self, Seen};
 use dropgate_testkit::{
     Database, Kafka, KafkaOptions, Postgres, PostgresOptions, Process, ProcessOptions, Ready,
@@ -220,6 +220,16 @@ impl Stack {
     /// The file of one of the other programs.
     pub fn file(&self, name: &str) -> PathBuf {
         self.settings.folder().join(name)
+    }
+}
+
+impl Venue for Stack {
+    fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    fn urls(&self) -> Vec<String> {
+        self.gateways.iter().map(Gateway::url).collect()
     }
 }
 

@@ -1,25 +1,12 @@
 //! What came of a sale, by the reconciler and by the oracle.
 
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use dropgate_testkit::ProcessOptions;
-use dropgate_testkit::tools;
+use dropgate_testkit::stack::verdict::{self, Oracle, Verdict};
 use dropgate_testkit::wait::{self, Seen};
 
 use crate::stack::Stack;
-
-/// How long a program that compares may take.
-const BOUND: Duration = Duration::from_secs(300);
-
-/// What a program that compares says.
-#[derive(Debug)]
-pub struct Verdict {
-    pub holds: bool,
-    /// What it printed.
-    pub text: String,
-}
 
 impl Stack {
     /// Closes the sale and fails unless its books balance: exactly `wins` units went to as many
@@ -29,7 +16,7 @@ impl Stack {
         self.close(sale)?;
         let reconciled = self.reconcile(sale, told)?;
         ensure!(reconciled.holds, "the reconciler: {}", reconciled.text);
-        let judged = self.ask_the_oracle(sale, Some(told), &["--complete"])?;
+        let judged = self.ask_the_oracle(sale, told, Asked::AllClients)?;
         ensure!(judged.holds, "the oracle: {}", judged.text);
         let rows = self.database.sql(&format!(
             "SELECT count(*), count(DISTINCT user_id), min(unit), max(unit) FROM orders \
@@ -58,57 +45,31 @@ impl Stack {
     /// The reconciler's comparison of Redis, log, database and what clients were told. It waits
     /// until the database has reached the log's end.
     pub fn reconcile(&self, sale: &str, told: &Path) -> Result<Verdict> {
-        let reconciler = self.file("reconciler.toml");
-        let options = ProcessOptions::of_ours("dropgate-reconciler")?
-            .args(["--sale", sale, "--config", &reconciler.to_string_lossy()])
-            .args(["--told", &told.to_string_lossy()]);
-        compare(options)
+        verdict::reconcile(&self.file("reconciler.toml"), sale, told)
     }
 
-    /// The oracle's comparison of a dump of the log with all other witnesses. `told` is what
-    /// clients were told.
-    pub fn ask_the_oracle(
-        &self,
-        sale: &str,
-        told: Option<&Path>,
-        more: &[&str],
-    ) -> Result<Verdict> {
+    /// The oracle's comparison of a dump of the log, taken now, with all other witnesses that are
+    /// not left out.
+    pub fn ask_the_oracle(&self, sale: &str, told: &Path, asked: Asked) -> Result<Verdict> {
         let log = self.file(&format!("{sale}-log.jsonl"));
-        let (dropgate, out) = (self.file("dropgate.toml"), log.to_string_lossy());
-        let mut dump = ProcessOptions::of_ours("dropgate")?
-            .args(["log", "dump", "--config", &dropgate.to_string_lossy()])
-            .args(["--out", &out])
-            .start()?;
-        let code = dump.wait(BOUND)?;
-        ensure!(code == Some(0), "the dump of the log: {}", dump.output()?);
-        let oracle = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../loadtest/oracle/oracle.py");
-        let mut options = ProcessOptions::program(&tools::find("python3", &[])?)
-            .args([oracle.to_string_lossy(), "--sale".into(), sale.into()])
-            .args(["--log", &out])
-            .args(["--sql", &self.database.url()])
-            .args(more.iter().copied());
-        options = match told {
-            Some(told) => options.args(["--told", &told.to_string_lossy()]),
-            None => options.args(["--without", "told"]),
-        };
-        if !more.contains(&"redis") {
-            options = options.args(["--redis", &self.redis.url()]);
+        verdict::dump_log(&self.file("dropgate.toml"), &log)?;
+        Oracle {
+            sale,
+            log: &log,
+            told: Some(told),
+            redis: (asked != Asked::NotRedis).then(|| self.redis.url()),
+            sql: Some(self.database.url()),
+            complete: asked == Asked::AllClients,
         }
-        compare(options)
+        .ask()
     }
 }
 
-/// Runs a program that compares: 0 is yes, 1 is no, the rest is that it could not.
-fn compare(options: ProcessOptions) -> Result<Verdict> {
-    let mut process = options.start()?;
-    let code = process.wait(BOUND)?;
-    let text = process.output()?;
-    ensure!(
-        matches!(code, Some(0 | 1)),
-        "it ended with {code:?}: {text}"
-    );
-    Ok(Verdict {
-        holds: code == Some(0),
-        text,
-    })
+/// Whom the oracle may believe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// Everybody, and the transcript holds every client, who all were done.
+    AllClients,
+    /// Everybody but Redis.
+    NotRedis,
 }

@@ -5,6 +5,7 @@ use dropgate_testkit::wait::{self, Seen};
 
 use crate::crowd::Crowd;
 use crate::stack::{Own, Stack};
+use crate::verdict::Asked;
 
 #[test]
 fn a_redis_that_forgets_in_mid_sale_halts_it_everywhere_and_nobody_is_told_sold_out() -> Result<()>
@@ -71,7 +72,7 @@ fn forgets(stack: &mut Stack) -> Result<()> {
     winners_still_see_their_claims(stack, &heard.told)?;
     // All but Redis balances, and the reconciler does not say that Redis does.
     stack.caught_up("forgotten")?;
-    let judged = stack.ask_the_oracle("forgotten", Some(&heard.told), &["--without", "redis"])?;
+    let judged = stack.ask_the_oracle("forgotten", &heard.told, Asked::NotRedis)?;
     ensure!(judged.holds, "the oracle: {}", judged.text);
     let reconciled = stack.reconcile("forgotten", &heard.told)?;
     ensure!(!reconciled.holds, "the reconciler: {}", reconciled.text);
