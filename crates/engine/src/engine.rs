@@ -14,6 +14,7 @@ use prometheus_client::registry::Registry;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -102,6 +103,12 @@ impl Engine {
         let mut ids: Vec<SaleId> = self.shared.followed.sales.read().keys().cloned().collect();
         ids.sort();
         ids.iter().filter_map(|id| self.sale(id)).collect()
+    }
+
+    /// Changes whenever something was read from the log, for those who look again then.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.shared.followed.changes.subscribe()
     }
 
     /// What the engine counts.

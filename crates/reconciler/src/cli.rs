@@ -2,8 +2,10 @@
 
 use crate::app::{CannotCheck, Request, reconcile};
 use crate::config::Config;
+use crate::watch::App;
 use anyhow::Context;
 use dropgate_domain::SaleId;
+use dropgate_runtime::shutdown::Shutdown;
 use jiff::Timestamp;
 use serde_json::json;
 use std::io::Write;
@@ -22,6 +24,19 @@ Exit codes:
   2  it could not be checked: no such sale, or Redis, the log or the database does not answer
 
 docs/reconcile.md explains the report and has the table of differences.";
+
+/// What `watch --help` says.
+pub const WATCH: &str = "\
+Follows the log and Redis, and recovers by itself a sale that was halted: a new generation of its
+state is built in Redis from the log, and claims are taken again. Runs until SIGTERM or SIGINT. Any
+number of watches may run.
+
+Needs Redis as the operator of deploy/redis/users.acl. A sale that was recovered three times within
+ten minutes (watch.recoveries_max, watch.recoveries_within) stays closed until somebody recovers it
+by hand, with `dropgate recover`. watch.hold, or the file named by watch.hold_file while it is there,
+keeps it from recovering anything.
+
+/livez, /readyz, /metrics and /watch (what it thinks of each sale in trouble) are on ops.bind.";
 
 /// The command's own arguments.
 #[derive(Debug, clap::Args)]
@@ -75,6 +90,23 @@ pub async fn run(mut config: Config, args: &Args) -> anyhow::Result<ExitCode> {
             .with_context(|| format!("cannot write {}", path.display()))?,
     }
     Ok(ExitCode::from(code))
+}
+
+/// Watches until SIGTERM or SIGINT.
+///
+/// # Errors
+/// What keeps it from starting.
+pub async fn watch(config: Config) -> anyhow::Result<ExitCode> {
+    let (shutdown, _signals) = Shutdown::on_signals().context("signals")?;
+    let app = App::build(config).await.context("the watch cannot start")?;
+    tracing::info!(ops = %app.ops_addr(), "watch started");
+    let report = app.run(shutdown).await;
+    tracing::info!(%report, "watch ended");
+    Ok(if report.is_clean() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(1)
+    })
 }
 
 fn could_not(sale: &SaleId, error: &CannotCheck) -> String {

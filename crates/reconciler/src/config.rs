@@ -1,6 +1,8 @@
 //! The reconciler's configuration: one struct a section.
 
+use crate::watch::{OpsConfig, WatchConfig};
 use dropgate_admission::RedisConfig;
+use dropgate_engine::EngineConfig;
 use dropgate_runtime::config::{Problem, Validate};
 use dropgate_runtime::telemetry::TelemetryConfig;
 use dropgate_store::StoreConfig;
@@ -20,6 +22,12 @@ pub struct Config {
     pub store: StoreConfig,
     /// The reconciler's knobs.
     pub reconciler: ReconcilerConfig,
+    /// The engine of the watch.
+    pub engine: EngineConfig,
+    /// When the watch recovers.
+    pub watch: WatchConfig,
+    /// The watch's port for operators.
+    pub ops: OpsConfig,
     /// Logs.
     pub telemetry: TelemetryConfig,
 }
@@ -82,10 +90,13 @@ impl Validate for Config {
     fn problems(&self) -> Vec<Problem> {
         let mut problems = dropgate_runtime::config::sections([
             ("reconciler", &self.reconciler as &dyn Validate),
+            ("watch", &self.watch),
             ("telemetry", &self.telemetry),
         ]);
         let redis = self.redis.problems().into_iter();
         problems.extend(redis.map(|p| Problem::new(p.field, p.expected).under("redis")));
+        let engine = self.engine.problems().into_iter();
+        problems.extend(engine.map(|(key, expected)| Problem::new(key, expected).under("engine")));
         let log = self.log.problems().into_iter();
         problems.extend(log.map(|p| Problem::new(p.key, p.expected).under("log")));
         let store = self.store.problems().into_iter();

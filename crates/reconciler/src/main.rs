@@ -1,7 +1,7 @@
 //! `dropgate-reconciler`: states every promise of a sale.
 
 use anyhow::Context;
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use dropgate_reconciler::{Config, cli};
 use dropgate_runtime::{config, telemetry};
 use std::io::Write;
@@ -11,15 +11,31 @@ use std::process::ExitCode;
 /// Compares what the log, Redis and the database say of a sale, and states every promise.
 ///
 /// Every key of the configuration can also be given in the environment, as
-/// DROPGATE_SECTION__KEY. Sections: redis, log, store, reconciler, telemetry.
+/// DROPGATE_SECTION__KEY. Sections: redis, log, store, reconciler, engine, watch, ops,
+/// telemetry.
 #[derive(Parser)]
-#[command(name = "dropgate-reconciler", version, after_help = cli::AFTER_HELP)]
+#[command(
+    name = "dropgate-reconciler",
+    version,
+    after_help = cli::AFTER_HELP,
+    args_conflicts_with_subcommands = false,
+    subcommand_negates_reqs = true
+)]
 struct Cli {
     /// The configuration, TOML
-    #[arg(long, env = "DROPGATE_CONFIG", value_name = "FILE")]
+    #[arg(long, global = true, env = "DROPGATE_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
-    reconcile: cli::Args,
+    reconcile: Option<cli::Args>,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Runs until it is told to stop: recovers halted sales by itself
+    #[command(long_about = cli::WATCH)]
+    Watch,
 }
 
 #[tokio::main]
@@ -35,5 +51,9 @@ async fn run() -> anyhow::Result<ExitCode> {
     let args = Cli::parse();
     let config: Config = config::load(args.config.as_deref())?;
     telemetry::init(&config.telemetry).context("telemetry")?;
-    cli::run(config, &args.reconcile).await
+    match (args.command, args.reconcile) {
+        (Some(Command::Watch), _) => cli::watch(config).await,
+        (None, Some(reconcile)) => cli::run(config, &reconcile).await,
+        (None, None) => anyhow::bail!("--sale ID is missing"),
+    }
 }

@@ -1,4 +1,4 @@
-//! The port for operators: `/livez`, `/readyz`, `/metrics`.
+//! The port for operators: `/livez`, `/readyz`, `/metrics`, and pages of the service's own.
 
 use crate::health::Health;
 use actix_web::dev::{Server, ServerHandle};
@@ -15,13 +15,38 @@ const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset
 pub struct Ops {
     health: Health,
     registry: Arc<Registry>,
+    pages: Vec<Page>,
+}
+
+/// A page of a service's own, made anew each time that it is asked for.
+#[derive(Clone)]
+struct Page {
+    path: &'static str,
+    json: Arc<dyn Fn() -> serde_json::Value + Send + Sync>,
 }
 
 impl Ops {
     /// The readiness and the metrics of one service.
     #[must_use]
     pub fn new(health: Health, registry: Arc<Registry>) -> Self {
-        Self { health, registry }
+        Self {
+            health,
+            registry,
+            pages: Vec::new(),
+        }
+    }
+
+    /// With one more page, of JSON, beside the three routes. It is made on the server's thread:
+    /// it must not block.
+    #[must_use]
+    pub fn with_page(
+        mut self,
+        path: &'static str,
+        json: impl Fn() -> serde_json::Value + Send + Sync + 'static,
+    ) -> Self {
+        let json = Arc::new(json);
+        self.pages.push(Page { path, json });
+        self
     }
 
     /// The three routes, for a service that has a port of its own for operators.
@@ -31,6 +56,14 @@ impl Ops {
             .route("/livez", web::get().to(livez))
             .route("/readyz", web::get().to(readyz))
             .route("/metrics", web::get().to(metrics));
+        for page in &self.pages {
+            let json = Arc::clone(&page.json);
+            let handler = move || {
+                let body = json();
+                async move { answer(true, body) }
+            };
+            config.route(page.path, web::get().to(handler));
+        }
     }
 
     /// `/livez` and `/readyz` for a port that is open to the public and that load balancers
