@@ -29,5 +29,7 @@ pub use kafka::{Kafka, KafkaOptions};
 pub use postgres::{Database, Postgres, PostgresOptions};
 pub use process::{Process, ProcessOptions, Ready};
 pub use proxy::Proxy;
-pub use redis::{AppendOnly, Redis, RedisOptions};
+pub use redis::{
+    AppendOnly, ClusterOptions, Redis, RedisCluster, RedisOptions, RedisTrio, TrioOptions,
+};
 pub use resp::{RespConnection, Value};

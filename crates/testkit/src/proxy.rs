@@ -4,7 +4,7 @@
 //! threads as it likes, and a change of mode is one step among the others of that thread. So when
 //! [`Proxy::cut`] returns, not one byte more will pass.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener as StdListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener as StdListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -64,6 +64,21 @@ impl Proxy {
     /// # Errors
     /// When there is no port or no thread for it.
     pub fn start(upstream: u16) -> Result<Self> {
+        Self::launch(upstream, None)
+    }
+
+    /// Starts a proxy that does to the connections from one address nothing but pass them on: the
+    /// servers behind proxies talk to each other that way while their clients are cut. It does not
+    /// count them either. While it is [cut](Self::cut), others are taken and closed at once, not
+    /// refused.
+    ///
+    /// # Errors
+    /// When there is no port or no thread for it.
+    pub fn start_sparing(upstream: u16, spared: Ipv4Addr) -> Result<Self> {
+        Self::launch(upstream, Some(spared.into()))
+    }
+
+    fn launch(upstream: u16, spared: Option<IpAddr>) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
@@ -73,6 +88,7 @@ impl Proxy {
         let acceptor = Acceptor {
             port: port.number(),
             upstream,
+            spared,
             counts: Arc::clone(&counts),
         };
         let thread = std::thread::Builder::new()
@@ -206,16 +222,19 @@ fn listen(port: u16) -> std::io::Result<StdListener> {
 struct Acceptor {
     port: u16,
     upstream: u16,
+    spared: Option<IpAddr>,
     counts: Arc<Counts>,
 }
 
 impl Acceptor {
     async fn run(self, listener: StdListener, mut requests: mpsc::Receiver<Change>) {
-        let (modes, _) = watch::channel(Mode {
+        let open = Mode {
             flow: Flow::Open,
             delay: Duration::ZERO,
             cuts: 0,
-        });
+        };
+        let (modes, _) = watch::channel(open);
+        let (free, _) = watch::channel(open);
         let mut listener = TcpListener::from_std(listener).ok();
         loop {
             tokio::select! {
@@ -224,7 +243,9 @@ impl Acceptor {
                     let Some((change, done)) = request else { return };
                     modes.send_modify(change);
                     if modes.borrow().flow == Flow::Cut {
-                        listener = None;
+                        if self.spared.is_none() {
+                            listener = None;
+                        }
                     } else if listener.is_none() {
                         listener = self.listen_again().await;
                     }
@@ -232,6 +253,15 @@ impl Acceptor {
                 }
                 client = accept(listener.as_ref()) => {
                     let Ok(client) = client else { continue };
+                    let from = client.peer_addr().ok().map(|address| address.ip());
+                    if from.is_some() && from == self.spared {
+                        let uncounted = Arc::new(Counts::default());
+                        tokio::spawn(connection(client, self.upstream, uncounted, free.subscribe()));
+                        continue;
+                    }
+                    if modes.borrow().flow == Flow::Cut {
+                        continue;
+                    }
                     self.counts.connections.fetch_add(1, Ordering::SeqCst);
                     let (counts, modes) = (Arc::clone(&self.counts), modes.subscribe());
                     tokio::spawn(connection(client, self.upstream, counts, modes));

@@ -1,6 +1,11 @@
-//! A real Redis.
+//! A real Redis: one server, a master with replicas and sentinels, a cluster.
+
+mod cluster;
+mod sentinel;
+mod trio;
 
 use std::fmt::Write as _;
+use std::net::Ipv4Addr;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
@@ -8,18 +13,42 @@ use tempfile::TempDir;
 
 use crate::child::{Child, RunAs};
 use crate::ports::Port;
+use crate::proxy::Proxy;
 use crate::resp::{RespConnection, Value};
 use crate::tools;
 use crate::wait::{self, Seen};
 
-/// The users file that is shipped, with the passwords left open.
-const USERS: &str = include_str!("../../../deploy/redis/users.acl");
+pub use cluster::{ClusterOptions, RedisCluster};
+pub use sentinel::Sentinel;
+pub use trio::{RedisTrio, TrioOptions};
+
+/// The users files that are shipped, with the passwords left open.
+const USERS: &str = concat!(
+    include_str!("../../../deploy/redis/users.acl"),
+    include_str!("../../../deploy/redis/users-replicated.acl"),
+);
 
 /// The password of the test user `gateway`.
 pub const GATEWAY_PASSWORD: &str = "gateway-test-password";
 
 /// The password of the test user `operator`.
 pub const OPERATOR_PASSWORD: &str = "operator-test-password";
+
+/// The password of the user by whom replicas follow their master.
+pub const REPLICATION_PASSWORD: &str = "replication-test-password";
+
+/// The password of the user by whom sentinels watch servers and talk to each other.
+pub const SENTINEL_PASSWORD: &str = "sentinel-test-password";
+
+/// The user by whom clients ask the sentinels for the master.
+pub const DISCOVERY_USER: &str = "dropgate";
+
+/// The password of [`DISCOVERY_USER`].
+pub const DISCOVERY_PASSWORD: &str = "discovery-test-password";
+
+/// Where the connections of servers to one another come from, when there is more than one server:
+/// not from where clients come, so that a [`Proxy`] can spare them.
+pub const SERVERS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 /// Whether and how Redis writes its commands to disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,6 +71,10 @@ pub struct RedisOptions {
     pub maxmemory_policy: String,
     /// The port of a master on this machine to replicate from.
     pub replica_of: Option<u16>,
+    /// Whether it stands behind a [`Proxy`] whose port it announces as its own, so that sentinels
+    /// and the nodes of a cluster name that port to everybody. The connections of servers to one
+    /// another pass through it untouched; a test may cut or delay those of the clients.
+    pub proxied: bool,
     /// Further lines of `redis.conf`.
     pub extra: Vec<String>,
 }
@@ -52,6 +85,7 @@ impl Default for RedisOptions {
             append_only: AppendOnly::Off,
             maxmemory_policy: "noeviction".into(),
             replica_of: None,
+            proxied: false,
             extra: Vec::new(),
         }
     }
@@ -62,6 +96,7 @@ impl Default for RedisOptions {
 #[derive(Debug)]
 pub struct Redis {
     child: Child,
+    proxy: Option<Proxy>,
     port: Port,
     folder: TempDir,
 }
@@ -80,12 +115,17 @@ impl Redis {
         let mut tries = 0;
         loop {
             let port = Port::reserve()?;
-            let conf = config(options, port.number(), folder.path())?;
+            let proxied = options.proxied;
+            let proxy = proxied.then(|| Proxy::start_sparing(port.number(), SERVERS));
+            let proxy = proxy.transpose()?;
+            let announced = proxy.as_ref().map_or(port.number(), Proxy::port);
+            let conf = config(options, port.number(), announced, folder.path())?;
             std::fs::write(folder.path().join("redis.conf"), conf)?;
             match run(port.number(), folder.path()) {
                 Ok(child) => {
                     return Ok(Self {
                         child,
+                        proxy,
                         port,
                         folder,
                     });
@@ -101,6 +141,18 @@ impl Redis {
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port.number()
+    }
+
+    /// The proxy that its clients go through, if it has one.
+    #[must_use]
+    pub fn proxy(&self) -> Option<&Proxy> {
+        self.proxy.as_ref()
+    }
+
+    /// The port that clients are told: the proxy's, if it has one.
+    #[must_use]
+    pub fn client_port(&self) -> u16 {
+        self.proxy.as_ref().map_or(self.port(), Proxy::port)
     }
 
     /// The process id.
@@ -247,19 +299,25 @@ fn users_file(shipped: &str) -> Result<String> {
     let users = shipped
         .replace("${DROPGATE_GATEWAY_PASSWORD}", GATEWAY_PASSWORD)
         .replace("${DROPGATE_OPERATOR_PASSWORD}", OPERATOR_PASSWORD)
+        .replace("${DROPGATE_REPLICATION_PASSWORD}", REPLICATION_PASSWORD)
+        .replace("${DROPGATE_SENTINEL_PASSWORD}", SENTINEL_PASSWORD)
+        .replace("${DROPGATE_DISCOVERY_PASSWORD}", DISCOVERY_PASSWORD)
         .replace("user default off", "user default on nopass ~* &* +@all");
     if users.contains("${") || !users.contains("nopass") {
-        bail!("deploy/redis/users.acl is not as the tests expect it");
+        bail!("a users file of deploy/redis is not as the tests expect it");
     }
     Ok(users)
 }
 
-fn config(options: &RedisOptions, port: u16, folder: &Path) -> Result<String> {
+fn config(options: &RedisOptions, port: u16, announced: u16, folder: &Path) -> Result<String> {
     let folder = folder.display();
     let mut conf = format!(
-        "bind 127.0.0.1\nport {port}\ndir {folder}\naclfile {folder}/users.acl\nsave \"\"\n\
+        "bind 127.0.0.1\nprotected-mode no\nport {port}\ndir {folder}\naclfile {folder}/users.acl\nsave \"\"\n\
          daemonize no\nloglevel notice\ntcp-backlog 4096\nmaxmemory-policy {}\n\
-         repl-diskless-sync-delay 0\nenable-debug-command local\n",
+         repl-diskless-sync-delay 0\nenable-debug-command local\n\
+         masteruser replication\nmasterauth {REPLICATION_PASSWORD}\nbind-source-addr {SERVERS}\n\
+         replica-announce-ip 127.0.0.1\nreplica-announce-port {announced}\n\
+         cluster-announce-ip 127.0.0.1\ncluster-announce-port {announced}\n",
         options.maxmemory_policy
     );
     match options.append_only {
@@ -277,13 +335,19 @@ fn config(options: &RedisOptions, port: u16, folder: &Path) -> Result<String> {
 }
 
 fn run(port: u16, folder: &Path) -> Result<Child> {
+    run_as(port, folder, &[])
+}
+
+/// Starts the program on the `redis.conf` of a folder, and waits until it answers on its port.
+fn run_as(port: u16, folder: &Path, options: &[String]) -> Result<Child> {
     let program = tools::find(
         "redis-server",
         &["/usr/local/bin".into(), "/usr/sbin".into()],
     )?;
-    let conf = folder.join("redis.conf").display().to_string();
+    let mut args = vec![folder.join("redis.conf").display().to_string()];
+    args.extend_from_slice(options);
     let log = folder.join("redis.log");
-    let mut child = Child::start("redis", &program, &[conf], &[], &log, RunAs::Me)?;
+    let mut child = Child::start("redis", &program, &args, &[], &log, RunAs::Me)?;
     let pid = child.pid();
     wait::until("Redis to answer", wait::START, || {
         child.check_alive()?;
@@ -296,7 +360,7 @@ fn run(port: u16, folder: &Path) -> Result<Child> {
         let mine = info
             .lines()
             .any(|line| line.trim() == format!("process_id:{pid}"));
-        if mine && info.contains("\nloading:0") {
+        if mine && !info.contains("\nloading:1") {
             return Ok(Seen::Done(()));
         }
         Ok(Seen::NotYet(info.lines().take(3).collect()))

@@ -94,7 +94,14 @@ impl RespConnection {
     /// # Errors
     /// When nobody listens.
     pub fn connect(port: u16) -> Result<Self> {
-        let bound = Duration::from_secs(10);
+        Self::connect_within(port, Duration::from_secs(10))
+    }
+
+    /// Connects to a loopback port. Every read and write waits at most `bound`.
+    ///
+    /// # Errors
+    /// When nobody listens.
+    pub fn connect_within(port: u16, bound: Duration) -> Result<Self> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let stream = TcpStream::connect_timeout(&address, bound)
             .with_context(|| format!("connecting to Redis at {address}"))?;

@@ -1,6 +1,7 @@
 //! Tests of the test kit itself, on the real servers.
 
 mod demo;
+mod faults;
 mod kafka;
 mod ownership;
 mod postgres;
