@@ -5,4 +5,5 @@
 mod corruptions;
 mod obstacles;
 mod sales;
+mod watch;
 mod world;

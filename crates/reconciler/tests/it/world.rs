@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use tokio::time::Instant;
 
 /// Liveness bound of everything that is waited for.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct World {
     pub redis: Redis,
