@@ -44,6 +44,22 @@ pub struct Args {
     #[arg(long, required = true, value_delimiter = ',', value_name = "URL")]
     pub target: Vec<Target>,
 
+    /// URLs that say whether each target is ready (by 200), in the order of the
+    /// targets: then connections are turned away from one that is not while
+    /// another is, as a load balancer does
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "URL",
+        conflicts_with = "probe_seconds"
+    )]
+    pub readiness: Vec<Target>,
+
+    /// How often readiness is asked for
+    #[arg(long, default_value_t = 0.2, value_parser = positive, value_name = "SECONDS",
+          requires = "readiness")]
+    pub readiness_interval: f64,
+
     /// Id of the sale
     #[arg(long, value_parser = sale_id, value_name = "ID")]
     pub sale: String,

@@ -123,6 +123,17 @@ impl Driver {
         Link::new(self.target(nth), source)
     }
 
+    /// Turns the plan's `nth` connection to where it is to go now.
+    pub fn steer(&self, link: &mut Link, nth: usize) {
+        let Some(balancer) = &self.plan.balancer else {
+            return;
+        };
+        let to = self.target(balancer.target_of(nth));
+        if !Arc::ptr_eq(link.target(), &to) {
+            link.turn_to(to);
+        }
+    }
+
     /// The `nth` target, in turn.
     #[must_use]
     pub fn target(&self, nth: usize) -> Arc<crate::target::Target> {

@@ -7,7 +7,7 @@
 //! Rooms: [`args`] and [`plan`] say what to run, [`limits`] whether the machine
 //! can; [`schedule`] (pure) says who clicks when, [`outcome`] (pure) what an
 //! answer leads to; [`user`] makes tokens, [`target`] keeps the traffic on this
-//! machine, [`client`] is one connection, [`driver`] drives one click over it;
+//! machine, [`balancer`] leaves out the unready, [`client`] is one connection, [`driver`] drives one click over it;
 //! [`open`], [`spike`] and [`probe`] are the three ways to run, on the threads
 //! of [`crew`]; [`record`], [`transcript`], [`report`], [`progress`] and
 //! [`watch`] tell what was seen; [`headroom`] and [`static_target`] prove that
@@ -15,6 +15,7 @@
 
 pub mod alarm;
 pub mod args;
+pub mod balancer;
 pub mod client;
 pub mod crew;
 pub mod driver;
@@ -44,6 +45,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 use crate::args::Args;
+use crate::balancer::Asking;
 use crate::crew::Shared;
 use crate::headroom::Headroom;
 use crate::limits::Have;
@@ -79,6 +81,12 @@ impl From<Ending> for ExitCode {
 /// When it cannot run (bad use, a limit that is too small, a generator that is
 /// too slow) or cannot write what it found.
 pub fn run(args: Args) -> anyhow::Result<Ending> {
+    let asked = args.readiness.len();
+    anyhow::ensure!(
+        asked == 0 || asked == args.target.len(),
+        "--readiness: {asked} URLs for {} targets",
+        args.target.len()
+    );
     let plan = Arc::new(Plan::of(&args));
     let problems = limits::too_small(plan.need(), Have::raised()?);
     if !problems.is_empty() {
@@ -127,10 +135,19 @@ fn load(args: &Args, plan: &Arc<Plan>, users: &Arc<Users>) -> anyhow::Result<End
         writer: writer.as_ref(),
     };
     let mut display = Display::new(plan.clicks(), args.quiet);
+    let asking = match &plan.balancer {
+        Some(balancer) => {
+            let every = Duration::from_secs_f64(args.readiness_interval);
+            let urls = &args.readiness;
+            Some(Asking::start(balancer, &plan.targets, urls, every)?)
+        }
+        None => None,
+    };
     let record = crew::drive(plan, users, Some(&shared), || {
         watch.sample();
         display.show(&shared.progress);
     })?;
+    drop(asking);
     display.clear();
     watch.sample();
     let report = Report::of(plan, &record, watch.peaks(), headroom);

@@ -198,6 +198,7 @@ async fn work(driver: Rc<Driver>, floor: Rc<Floor>, nth: usize) {
         let Some(mut walk) = floor.take() else {
             continue;
         };
+        driver.steer(&mut link, nth);
         match driver.advance(&mut link, &mut walk).await {
             Next::Done(_) => floor.done(),
             Next::After(after) => floor.put_off(walk, after),

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 use crate::args::Args;
+use crate::balancer::Balancer;
 use crate::limits::Need;
 use crate::schedule::{Part, Repeats};
 use crate::target::Target;
@@ -43,6 +44,8 @@ pub struct Plan {
     pub targets: Vec<Arc<Target>>,
     /// From where, at least one.
     pub sources: Vec<Ipv4Addr>,
+    /// Who is left out, if somebody is to be.
+    pub balancer: Option<Arc<Balancer>>,
     /// The sale.
     pub sale: String,
     /// How clicks come.
@@ -87,6 +90,8 @@ impl Plan {
             sources: (0..args.sources)
                 .map(|nth| Ipv4Addr::new(127, 0, 0, 2 + nth))
                 .collect(),
+            balancer: (!args.readiness.is_empty())
+                .then(|| Arc::new(Balancer::new(args.target.len()))),
             sale: args.sale.clone(),
             mode,
             users: args.users,

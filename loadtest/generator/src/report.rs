@@ -8,6 +8,7 @@ use comfy_table::{CellAlignment, Table};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use crate::balancer::Change;
 use crate::headroom::Headroom;
 use crate::plan::{Mode, Plan};
 use crate::record::{Outcome, Record};
@@ -170,6 +171,8 @@ pub struct Report {
     pub codes: BTreeMap<String, u64>,
     /// Peak resident memory by process; null when it could not be read.
     pub peak_rss_bytes: BTreeMap<String, Option<u64>>,
+    /// When targets became ready and unready; null when nobody asked.
+    pub readiness: Option<Vec<Change>>,
     /// What the generator reaches by itself; null when it was not measured.
     pub headroom: Option<Headroom>,
 }
@@ -236,6 +239,7 @@ impl Report {
             http: record.http.clone(),
             codes: record.codes.clone(),
             peak_rss_bytes: peaks.clone(),
+            readiness: plan.balancer.as_ref().map(|balancer| balancer.changes()),
             headroom,
         }
     }

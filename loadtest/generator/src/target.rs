@@ -93,6 +93,17 @@ fn loopback(host: &str) -> Result<IpAddr, BadTarget> {
 }
 
 impl Target {
+    /// The path of the URL itself.
+    ///
+    /// # Errors
+    /// When it cannot stand in a request.
+    pub fn path(&self) -> Result<Uri, hyper::http::uri::InvalidUri> {
+        match self.prefix.as_str() {
+            "" => "/".parse(),
+            prefix => prefix.parse(),
+        }
+    }
+
     /// The path of a sale's claims on this target.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! How traffic is spread: gateways, source addresses, connections.
 
 use std::collections::HashSet;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
 
 use crate::generator::run;
@@ -22,6 +23,88 @@ fn gateways_get_clicks_in_turn() {
     assert_eq!(run.count("won"), 200);
     let counts = (one.asked().len(), two.asked().len());
     assert!(counts.0 >= 50 && counts.1 >= 50, "{counts:?}");
+}
+
+/// Says so often that it is not ready, and from then on that it is. Gives its URL.
+fn unready_at_first(times: usize) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/readyz", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for nth in 0.. {
+            let (stream, _) = listener.accept().unwrap();
+            let mut lines = BufReader::new(&stream).lines();
+            let first = lines.next().unwrap().unwrap();
+            assert_eq!(first, "GET /readyz HTTP/1.1");
+            while lines
+                .next()
+                .is_some_and(|line| line.is_ok_and(|line| !line.is_empty()))
+            {}
+            let status = if nth < times { "503 Not" } else { "200 OK" };
+            let head = "Connection: close\r\nContent-Length: 0\r\n\r\n";
+            write!(&stream, "HTTP/1.1 {status}\r\n{head}").unwrap();
+        }
+    });
+    url
+}
+
+#[test]
+fn a_gateway_that_says_it_is_not_ready_is_left_out_until_it_is() {
+    let (one, two) = (Server::start(won), Server::start(won));
+    let targets = format!("{},{}", one.url(), two.url());
+    let readiness = format!("{},{}", unready_at_first(0), unready_at_first(12));
+    let run = run(
+        &targets,
+        &[
+            "--readiness",
+            &readiness,
+            "--readiness-interval",
+            "0.05",
+            "--users",
+            "600",
+            "--rate",
+            "400",
+            "--connections",
+            "8",
+        ],
+    );
+    run.adds_up();
+    assert_eq!(run.count("won"), 600);
+    let changes = run.report["readiness"].as_array().unwrap();
+    let ready: Vec<_> = changes.iter().map(|change| &change["ready"]).collect();
+    assert_eq!(ready, [false, true], "{changes:?}");
+    let at = |nth: usize| changes[nth]["at_ms"].as_u64().unwrap();
+    let by_two = |line: &&serde_json::Value| line["gateway"] == two.url();
+    let asked_two: Vec<_> = run.told("won").filter(by_two).collect();
+    // What was on its way when it was noticed may be answered just after.
+    let meanwhile = (at(0) + 100)..at(1);
+    let left_out = asked_two
+        .iter()
+        .all(|line| !meanwhile.contains(&line["done_ms"].as_u64().unwrap()));
+    assert!(
+        left_out && asked_two.len() >= 50,
+        "{asked_two:?} {changes:?}"
+    );
+    assert!(asked_two.len() < 300);
+}
+
+#[test]
+fn readiness_is_asked_of_every_target_or_of_none() {
+    let one = Server::start(won);
+    let run = run(
+        &one.url(),
+        &[
+            "--readiness",
+            "http://127.0.0.1:1,http://127.0.0.1:2",
+            "--rate",
+            "9",
+        ],
+    );
+    assert_eq!(run.code, Some(2), "{}", run.stderr);
+    assert!(
+        run.stderr.contains("2 URLs for 1 targets"),
+        "{}",
+        run.stderr
+    );
 }
 
 #[test]
