@@ -74,8 +74,9 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// The master of Redis is killed; after this time it is started again, as what it then is.
-    KillMaster = "kill -9 redis master", Heavy 1, 1, 100..4000;
+    /// The master of Redis is killed; after this time it is started again, as what it then is. Of
+    /// two such, the second has lost its disk.
+    KillMaster = "kill -9 redis master", Heavy 1, 2, 100..4000;
     /// The master stands still, shorter or longer than the sentinels wait.
     PauseMaster = "pause redis master", Heavy 1, 1, 300..4000;
     /// The master ends in order and is started again at once: its scripts are gone.
@@ -97,9 +98,9 @@ kinds! {
     ThereAndBack = "there and back: A to B to A", Heavy 1, 1, 100..500;
     /// One gateway cannot see the log and alone goes on selling after Redis went back in time
     /// with its scripts kept; then its publications come through, late.
-    BlindHealed = "blind gateway outruns the log, publishes late", Heavy 2, 2, 150..500;
+    BlindHealed = "blind gateway outruns the log, publishes late", Heavy 2, 1, 150..500;
     /// The same, but it is killed before it could publish: others find its events in the outbox.
-    BlindKilled = "blind gateway outruns the log, is killed", Heavy 2, 2, 150..500;
+    BlindKilled = "blind gateway outruns the log, is killed", Heavy 2, 1, 150..500;
     /// All connections of clients to the master are closed, again and again.
     CutRedis = "cut connections to redis", Heavy 1, 1, 300..2000;
     /// Redis answers nobody for so long, and then everybody.
@@ -160,7 +161,7 @@ kinds! {
 pub struct Fault {
     /// What is done.
     pub kind: Kind,
-    /// To which of them, counted from 0. For clocks, odd is back in time.
+    /// To which of them, counted from 0.
     pub which: u8,
     /// For how long, in milliseconds.
     pub lasts_ms: u64,
@@ -215,8 +216,11 @@ impl Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.kind.name())?;
-        if self.kind.candidates() > 1 {
-            write!(f, " {}", self.which + 1)?;
+        match self.kind {
+            Kind::KillMaster if self.which == 1 => f.write_str(" and lose its disk")?,
+            Kind::KillMaster => {}
+            kind if kind.candidates() > 1 => write!(f, " {}", self.which + 1)?,
+            _ => {}
         }
         if self.lasts_ms > 0 {
             write!(f, ", {} ms", self.lasts_ms)?;

@@ -18,7 +18,7 @@ impl Random {
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mixed(self.0)
     }
@@ -26,7 +26,7 @@ impl Random {
     /// A number from `low` to `high`, both included. `low` when the range is empty.
     pub fn within(&mut self, low: u64, high: u64) -> u64 {
         let width = high.saturating_sub(low).saturating_add(1);
-        low + self.next() % width
+        low + self.draw() % width
     }
 
     /// Puts a slice into a random order (Fisher-Yates).
@@ -52,7 +52,7 @@ mod tests {
     #[test]
     fn a_seed_gives_the_same_numbers_for_ever() {
         let mut random = Random::new(1, "");
-        let first: Vec<_> = (0..3).map(|_| random.next()).collect();
+        let first: Vec<_> = (0..3).map(|_| random.draw()).collect();
         // The published test vector of SplitMix64 with seed 1.
         let published = [
             10_451_216_379_200_822_465,
@@ -60,7 +60,7 @@ mod tests {
             17_911_839_290_282_890_590,
         ];
         assert_eq!(first, published);
-        assert_ne!(Random::new(1, "a").next(), Random::new(1, "b").next());
+        assert_ne!(Random::new(1, "a").draw(), Random::new(1, "b").draw());
     }
 
     #[test]

@@ -74,6 +74,12 @@ impl Timeline {
         self.note(now_ms(), Said::Found, text.into());
     }
 
+    /// Something that was seen at a time of its own, in Unix milliseconds, or at one that is not
+    /// known: then it stands at the end.
+    pub fn at(&self, at_ms: Option<u64>, text: impl Into<String>) {
+        self.note(at_ms.unwrap_or_else(now_ms), Said::Seen, text.into());
+    }
+
     fn note(&self, at_ms: u64, said: Said, text: String) {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         entries.push(Entry { at_ms, said, text });

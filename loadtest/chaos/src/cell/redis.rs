@@ -1,0 +1,280 @@
+//! Master, replica, sentinels, and what can be done to their data.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use dropgate_testkit::redis::REPLICATION_PASSWORD;
+use dropgate_testkit::wait::{self, Seen};
+use dropgate_testkit::{Redis, RedisTrio, RespConnection, Value};
+
+/// How long an answer may take of a server that is not paused.
+const ANSWER: Duration = Duration::from_secs(2);
+
+/// The servers of Redis.
+#[derive(Debug)]
+pub struct Servers {
+    trio: RedisTrio,
+    down: Vec<bool>,
+    sentinels_down: Vec<bool>,
+}
+
+impl Servers {
+    pub(super) fn new(trio: RedisTrio) -> Self {
+        Self {
+            down: vec![false; trio.servers().len()],
+            sentinels_down: vec![false; trio.sentinels().len()],
+            trio,
+        }
+    }
+
+    pub(super) fn first(&self) -> &Redis {
+        self.trio.server(0)
+    }
+
+    /// The lines of `[redis]` for gateways and for operators.
+    pub(super) fn config_lines(&self) -> (String, String) {
+        let port = self.trio.server(0).client_port();
+        (
+            format!("url = \"{}\"", Redis::gateway_url_at(port)),
+            format!("url = \"{}\"", Redis::operator_url_at(port)),
+        )
+    }
+
+    /// Master and replica, by the sentinels, or, where they do not agree now, by what the servers
+    /// say of themselves.
+    ///
+    /// # Errors
+    /// When there is no master.
+    pub fn roles(&self) -> Result<(usize, usize)> {
+        let by_itself = || {
+            let servers = 0..self.trio.servers().len();
+            let mut masters = servers.filter(|&at| self.role(at).as_deref() == Ok("master"));
+            masters
+                .next()
+                .context("no server says that it is the master")
+        };
+        let master = self.trio.master().or_else(|_| by_itself())?;
+        Ok((master, self.other(master)))
+    }
+
+    fn other(&self, server: usize) -> usize {
+        (server + 1) % self.trio.servers().len()
+    }
+
+    fn role(&self, server: usize) -> Result<String, String> {
+        let role = self
+            .ask(server, &["ROLE"])
+            .map_err(|error| error.to_string())?;
+        let items = role.items().and_then(|items| items.first()?.text());
+        items.ok_or_else(|| format!("{role:?}"))
+    }
+
+    /// The server that a majority of the sentinels names, if it says the same.
+    #[must_use]
+    pub fn agreed_master(&self) -> Option<usize> {
+        let named = self.trio.master().ok()?;
+        (self.role(named).as_deref() == Ok("master")).then_some(named)
+    }
+
+    /// The master's URL, for whoever may do everything.
+    ///
+    /// # Errors
+    /// When there is no master.
+    pub fn master_url(&self) -> Result<String> {
+        Ok(self.trio.server(self.roles()?.0).url())
+    }
+
+    /// One server.
+    #[must_use]
+    pub fn server(&self, at: usize) -> &Redis {
+        self.trio.server(at)
+    }
+
+    /// One command to a server as the user who may do everything.
+    ///
+    /// # Errors
+    /// When it does not answer, or with an error.
+    pub fn ask(&self, at: usize, args: &[&str]) -> Result<Value> {
+        let port = self.trio.server(at).port();
+        match RespConnection::connect_within(port, ANSWER)?.command(args)? {
+            Value::Error(error) => bail!("{args:?}: {error}"),
+            value => Ok(value),
+        }
+    }
+
+    /// Kills a server and leaves it down.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn kill9(&mut self, at: usize) -> Result<()> {
+        if let Some(down) = self.down.get_mut(at) {
+            *down = true;
+        }
+        self.trio.server_mut(at).kill9()
+    }
+
+    /// Ends a server in order, with all that it has on disk, and leaves it down.
+    ///
+    /// # Errors
+    /// When it does not end.
+    pub fn shut_down(&mut self, at: usize) -> Result<()> {
+        if let Some(down) = self.down.get_mut(at) {
+            *down = true;
+        }
+        // It answers by closing the connection.
+        let _ = self.ask(at, &["SHUTDOWN"]);
+        self.trio.server_mut(at).kill9()
+    }
+
+    /// Starts a server again that is down.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub fn start_again(&mut self, at: usize) -> Result<()> {
+        self.trio.server_mut(at).restart()?;
+        if let Some(down) = self.down.get_mut(at) {
+            *down = false;
+        }
+        Ok(())
+    }
+
+    /// Takes the disk from a server that is down: it comes back with nothing.
+    ///
+    /// # Errors
+    /// When the files cannot be removed.
+    pub fn lose_disk(&self, at: usize) -> Result<()> {
+        let files: PathBuf = self.trio.server(at).folder().join("appendonlydir");
+        match std::fs::remove_dir_all(&files) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("removing {}", files.display()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Stops a server where it is.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn pause(&mut self, at: usize) -> Result<()> {
+        self.trio.server_mut(at).pause()
+    }
+
+    /// Lets a server go on.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn resume(&mut self, at: usize) -> Result<()> {
+        self.trio.server_mut(at).resume()
+    }
+
+    /// One sentinel, to do something to it.
+    pub fn sentinel(&mut self, at: usize, what: Hurt) -> Result<()> {
+        let sentinel = self.trio.sentinel_mut(at);
+        match what {
+            Hurt::Kill => sentinel.kill9()?,
+            Hurt::StartAgain => sentinel.restart()?,
+            Hurt::Pause => sentinel.pause()?,
+            Hurt::Resume => sentinel.resume()?,
+        }
+        if let Some(down) = self.sentinels_down.get_mut(at) {
+            *down = what == Hurt::Kill;
+        }
+        Ok(())
+    }
+
+    /// Cuts a replica off from its master's writes. Pausing it would not do: what the master sent
+    /// meanwhile would be in the kernel's buffers.
+    ///
+    /// # Errors
+    /// When the replica does not answer.
+    pub fn lag(&self, replica: usize) -> Result<()> {
+        self.ask(replica, &["CONFIG", "SET", "masterauth", "not this"])?;
+        self.ask(replica, &["CLIENT", "KILL", "TYPE", "MASTER"])
+            .map(drop)
+    }
+
+    /// Ends what [`Servers::lag`] began.
+    ///
+    /// # Errors
+    /// When the server does not answer.
+    pub fn follow(&self, server: usize) -> Result<()> {
+        self.ask(
+            server,
+            &["CONFIG", "SET", "masterauth", REPLICATION_PASSWORD],
+        )?;
+        self.ask(server, &["CONFIG", "REWRITE"]).map(drop)
+    }
+
+    /// Tells the sentinels to promote the replica.
+    ///
+    /// # Errors
+    /// When none takes the order.
+    pub fn failover(&self) -> Result<()> {
+        self.trio.failover()
+    }
+
+    /// A to B to A: the master takes the data of its replica, which may lag, and is the master
+    /// again, with the scripts that it had.
+    ///
+    /// # Errors
+    /// When a server does not answer, or the data is not taken over.
+    pub fn there_and_back(&self, master: usize, replica: usize) -> Result<()> {
+        let port = |at: usize| self.trio.server(at).client_port().to_string();
+        self.ask(replica, &["REPLICAOF", "NO", "ONE"])?;
+        self.ask(master, &["REPLICAOF", "127.0.0.1", &port(replica)])?;
+        wait::until(
+            "the old master to have the replica's data",
+            wait::START,
+            || {
+                let info = self.ask(master, &["INFO", "replication"])?.to_string();
+                Ok(match info.contains("master_link_status:up") {
+                    true => Seen::Done(()),
+                    false => Seen::NotYet(info),
+                })
+            },
+        )?;
+        self.ask(master, &["REPLICAOF", "NO", "ONE"])?;
+        self.follow(replica)?;
+        self.ask(replica, &["REPLICAOF", "127.0.0.1", &port(master)])
+            .map(drop)
+    }
+
+    pub(super) fn heal(&mut self) -> Result<()> {
+        for at in 0..self.sentinels_down.len() {
+            let down = self.sentinels_down.get(at).copied().unwrap_or(false);
+            let what = if down { Hurt::StartAgain } else { Hurt::Resume };
+            self.sentinel(at, what)?;
+        }
+        for at in 0..self.down.len() {
+            if self.down.get(at).copied().unwrap_or(false) {
+                self.start_again(at)?;
+            } else {
+                self.resume(at)?;
+            }
+            if let Some(proxy) = self.trio.server(at).proxy() {
+                proxy.heal()?;
+            }
+            self.follow(at)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn wait_healthy(&self) -> Result<()> {
+        self.trio.wait_healthy().map(drop)
+    }
+}
+
+/// What is done to a sentinel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hurt {
+    /// SIGKILL.
+    Kill,
+    /// Started again.
+    StartAgain,
+    /// SIGSTOP.
+    Pause,
+    /// SIGCONT.
+    Resume,
+}

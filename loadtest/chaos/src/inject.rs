@@ -1,0 +1,248 @@
+//! Does what a schedule says, one step at a time, and undoes it.
+
+mod redis;
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use dropgate_testkit::Proxy;
+
+use crate::cell::{Cell, Hurt, Service, Shift, lock};
+use crate::fault::{Fault, Kind};
+use crate::schedule::Step;
+use crate::timeline::{Timeline, now_ms};
+use crate::watcher::Sight;
+
+/// How long a mark may take to be reached: a sale that stands still is what comes of faults too.
+const MARK_MAX: Duration = Duration::from_secs(15);
+/// How often a condition is looked at.
+const TICK: Duration = Duration::from_millis(10);
+
+/// A moment from which on no event of the generations that were may be made any more: whoever
+/// kept their state has forgotten their scripts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Forgot {
+    /// In Unix milliseconds.
+    pub at_ms: u64,
+}
+
+/// What was injected in a run.
+#[derive(Debug, Default)]
+pub struct Injected {
+    /// Kinds, with the Unix milliseconds at which they began.
+    pub faults: Vec<(Kind, u64)>,
+    /// When scripts were forgotten.
+    pub forgot: Vec<Forgot>,
+}
+
+/// Injects the steps of one run.
+pub struct Injector<'a> {
+    cell: &'a Cell,
+    sight: &'a Sight,
+    timeline: &'a Timeline,
+    injected: Mutex<Injected>,
+    /// Whoever hurts Redis holds this: one at a time.
+    redis: Mutex<()>,
+    /// The same for the gateways.
+    gateways: [Mutex<()>; 2],
+}
+
+impl<'a> Injector<'a> {
+    /// For one run.
+    #[must_use]
+    pub fn new(cell: &'a Cell, sight: &'a Sight, timeline: &'a Timeline) -> Self {
+        Self {
+            cell,
+            sight,
+            timeline,
+            injected: Mutex::default(),
+            redis: Mutex::default(),
+            gateways: Default::default(),
+        }
+    }
+
+    /// What was injected.
+    #[must_use]
+    pub fn injected(self) -> Injected {
+        self.injected
+            .into_inner()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Waits for the step's mark, injects its fault, and undoes it when its time is over.
+    ///
+    /// # Errors
+    /// When the fault could not be injected or undone.
+    pub fn play(&self, step: &Step) -> Result<()> {
+        let begun = Instant::now();
+        while self.sight.sold() < step.at.wins && begun.elapsed() < MARK_MAX {
+            std::thread::sleep(TICK);
+        }
+        std::thread::sleep(Duration::from_millis(step.at.then_ms));
+        let fault = &step.fault;
+        self.inject(fault)
+            .map_err(|error| error.context(format!("injecting {fault}")))
+    }
+
+    fn begin(&self, fault: &Fault) {
+        self.timeline.done(fault.to_string());
+        lock(&self.injected).faults.push((fault.kind, now_ms()));
+    }
+
+    fn forgot(&self) {
+        lock(&self.injected).forgot.push(Forgot { at_ms: now_ms() });
+    }
+
+    fn over(&self, fault: &Fault) {
+        self.timeline.done(format!("over: {}", fault.kind.name()));
+    }
+
+    fn inject(&self, fault: &Fault) -> Result<()> {
+        use Kind as K;
+        let lasts = Duration::from_millis(fault.lasts_ms);
+        let of_gateway = || self.cell.gateways.get(usize::from(fault.which));
+        match fault.kind {
+            K::KillMaster
+            | K::PauseMaster
+            | K::RestartMaster
+            | K::LaggingKill
+            | K::LaggingPause
+            | K::Failover
+            | K::FlushAll
+            | K::ScriptFlush
+            | K::ThereAndBack
+            | K::BlindHealed
+            | K::BlindKilled
+            | K::CutRedis
+            | K::StallRedis
+            | K::KillReplica
+            | K::PauseReplica => self.hurt_redis(fault),
+            K::KillKafka | K::PauseKafka => self.hurt_kafka(fault),
+            K::KillPostgres | K::PausePostgres => self.hurt_postgres(fault),
+            K::KillSentinel | K::PauseSentinel => self.hurt_sentinel(fault),
+            K::CutKafka | K::BlackholeKafka | K::DelayKafka => {
+                let _alone = self.gateways.get(usize::from(fault.which)).map(lock);
+                self.hurt_way_to_kafka(fault)
+            }
+            K::CutDatabase | K::DelayDatabase => {
+                self.begin(fault);
+                hurt_way(&self.cell.database_way, fault)?;
+                std::thread::sleep(lasts);
+                self.cell.database_way.heal()?;
+                self.over(fault);
+                Ok(())
+            }
+            K::KillGateway | K::PauseGateway | K::RestartGateway | K::ShiftGateway => {
+                let _alone = self.gateways.get(usize::from(fault.which)).map(lock);
+                match of_gateway() {
+                    Some(gateway) => self.hurt_service(gateway, fault),
+                    None => bail!("there is no such gateway"),
+                }
+            }
+            K::KillWriter | K::PauseWriter | K::RestartWriter => {
+                self.hurt_service(&self.cell.writer, fault)
+            }
+            K::KillWatch | K::PauseWatch | K::RestartWatch | K::ShiftWatch => {
+                self.hurt_service(&self.cell.watch, fault)
+            }
+        }
+    }
+
+    fn hurt_service(&self, service: &Mutex<Service>, fault: &Fault) -> Result<()> {
+        use Kind as K;
+        let lasts = Duration::from_millis(fault.lasts_ms);
+        self.begin(fault);
+        match fault.kind {
+            K::KillGateway | K::KillWriter | K::KillWatch => {
+                lock(service).kill9()?;
+                std::thread::sleep(lasts);
+                lock(service).start_again()?;
+            }
+            K::PauseGateway | K::PauseWriter | K::PauseWatch => {
+                lock(service).pause()?;
+                std::thread::sleep(lasts);
+                lock(service).resume()?;
+            }
+            K::ShiftGateway | K::ShiftWatch => {
+                let ahead = fault.lasts_ms.is_multiple_of(2);
+                lock(service).shift(if ahead { Shift::Ahead } else { Shift::Behind })?;
+                std::thread::sleep(lasts);
+                lock(service).shift(Shift::None)?;
+            }
+            _ => {
+                let mut service = lock(service);
+                service.terminate()?;
+                service.start_again()?;
+            }
+        }
+        self.over(fault);
+        Ok(())
+    }
+
+    fn hurt_way_to_kafka(&self, fault: &Fault) -> Result<()> {
+        let way = usize::from(fault.which);
+        self.begin(fault);
+        hurt_way(lock(&self.cell.kafka).proxy(way)?, fault)?;
+        std::thread::sleep(Duration::from_millis(fault.lasts_ms));
+        lock(&self.cell.kafka).proxy(way)?.heal()?;
+        self.over(fault);
+        Ok(())
+    }
+
+    fn hurt_kafka(&self, fault: &Fault) -> Result<()> {
+        let lasts = Duration::from_millis(fault.lasts_ms);
+        self.begin(fault);
+        if fault.kind == Kind::PauseKafka {
+            lock(&self.cell.kafka).pause()?;
+            std::thread::sleep(lasts);
+            lock(&self.cell.kafka).resume()?;
+        } else {
+            lock(&self.cell.kafka).kill9()?;
+            std::thread::sleep(lasts);
+            lock(&self.cell.kafka).restart()?;
+        }
+        self.over(fault);
+        Ok(())
+    }
+
+    fn hurt_postgres(&self, fault: &Fault) -> Result<()> {
+        let lasts = Duration::from_millis(fault.lasts_ms);
+        self.begin(fault);
+        if fault.kind == Kind::PausePostgres {
+            lock(&self.cell.postgres).pause()?;
+            std::thread::sleep(lasts);
+            lock(&self.cell.postgres).resume()?;
+        } else {
+            lock(&self.cell.postgres).kill9()?;
+            std::thread::sleep(lasts);
+            lock(&self.cell.postgres).restart()?;
+        }
+        self.over(fault);
+        Ok(())
+    }
+
+    fn hurt_sentinel(&self, fault: &Fault) -> Result<()> {
+        let at = usize::from(fault.which);
+        let (hurt, undo) = match fault.kind {
+            Kind::KillSentinel => (Hurt::Kill, Hurt::StartAgain),
+            _ => (Hurt::Pause, Hurt::Resume),
+        };
+        self.begin(fault);
+        self.cell.redis_mut().sentinel(at, hurt)?;
+        std::thread::sleep(Duration::from_millis(fault.lasts_ms));
+        self.cell.redis_mut().sentinel(at, undo)?;
+        self.over(fault);
+        Ok(())
+    }
+}
+
+/// Cuts, fills or slows a way.
+fn hurt_way(way: &Proxy, fault: &Fault) -> Result<()> {
+    match fault.kind {
+        Kind::CutKafka | Kind::CutDatabase => way.cut(),
+        Kind::BlackholeKafka => way.blackhole(),
+        // 20 to 119 ms in each direction.
+        _ => way.delay(Duration::from_millis(20 + fault.lasts_ms % 100)),
+    }
+}

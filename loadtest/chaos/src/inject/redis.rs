@@ -1,0 +1,187 @@
+//! What is done to Redis. The faults that lose writes are the heart of the suite.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::{Injector, TICK};
+use crate::cell::lock;
+use crate::fault::{Fault, Kind};
+
+/// How long the sentinels may take to promote; what comes later is not waited for.
+const PROMOTED_MAX: Duration = Duration::from_secs(8);
+/// How long a recovery is waited for while a paused master or a blind gateway stands by.
+const RECOVERED_MAX: Duration = Duration::from_secs(6);
+/// How long a gateway sells that cannot see the log.
+const BLIND: Duration = Duration::from_millis(700);
+/// The gateway that is made blind: the patient one.
+const BLIND_GATEWAY: usize = 1;
+const OTHER_GATEWAY: usize = 0;
+
+impl Injector<'_> {
+    pub(super) fn hurt_redis(&self, fault: &Fault) -> Result<()> {
+        use Kind as K;
+        let blind = matches!(fault.kind, K::BlindHealed | K::BlindKilled);
+        // In the order in which everybody takes them.
+        let _gateways = blind.then(|| [lock(&self.gateways[0]), lock(&self.gateways[1])]);
+        let _alone = lock(&self.redis);
+        let (master, replica) = self.cell.redis().roles()?;
+        let lasts = Duration::from_millis(fault.lasts_ms);
+        self.begin(fault);
+        match fault.kind {
+            K::KillMaster => self.kill(master, lasts, fault.which == 1)?,
+            K::KillReplica => self.kill_replica(replica, lasts)?,
+            K::PauseMaster => self.pause(master, lasts)?,
+            K::PauseReplica => self.pause(replica, lasts)?,
+            K::RestartMaster => {
+                self.cell.redis_mut().shut_down(master)?;
+                self.forgot();
+                self.cell.redis_mut().start_again(master)?;
+            }
+            K::LaggingKill => self.lagging_kill(master, replica, lasts)?,
+            K::LaggingPause => self.lagging_pause(master, replica, lasts)?,
+            K::Failover => {
+                self.cell.redis().failover()?;
+                self.promoted(master);
+            }
+            K::FlushAll => self.cell.redis().ask(master, &["FLUSHALL"]).map(drop)?,
+            K::ScriptFlush => {
+                self.cell.redis().ask(master, &["SCRIPT", "FLUSH"])?;
+                self.forgot();
+            }
+            K::ThereAndBack => {
+                self.cell.redis().lag(replica)?;
+                std::thread::sleep(lasts);
+                self.cell.redis().there_and_back(master, replica)?;
+            }
+            K::BlindHealed | K::BlindKilled => {
+                self.blind(master, replica, lasts, fault.kind == K::BlindKilled)?;
+            }
+            K::CutRedis => {
+                self.cell
+                    .redis()
+                    .server(master)
+                    .proxy()
+                    .context("a proxy")?
+                    .cut()?;
+                std::thread::sleep(lasts);
+                self.cell
+                    .redis()
+                    .server(master)
+                    .proxy()
+                    .context("a proxy")?
+                    .heal()?;
+            }
+            _ => {
+                let seconds = format!("{:.3}", lasts.as_secs_f64());
+                // It answers when it is over.
+                let _ = self.cell.redis().ask(master, &["DEBUG", "SLEEP", &seconds]);
+            }
+        }
+        self.over(fault);
+        Ok(())
+    }
+
+    fn kill(&self, master: usize, lasts: Duration, lose_disk: bool) -> Result<()> {
+        self.cell.redis_mut().kill9(master)?;
+        self.forgot();
+        if lose_disk {
+            self.timeline.done("its disk is lost");
+            self.cell.redis().lose_disk(master)?;
+        }
+        std::thread::sleep(lasts);
+        self.cell.redis_mut().start_again(master)
+    }
+
+    fn kill_replica(&self, replica: usize, lasts: Duration) -> Result<()> {
+        self.cell.redis_mut().kill9(replica)?;
+        std::thread::sleep(lasts);
+        self.cell.redis_mut().start_again(replica)
+    }
+
+    fn pause(&self, server: usize, lasts: Duration) -> Result<()> {
+        self.cell.redis_mut().pause(server)?;
+        std::thread::sleep(lasts);
+        self.cell.redis_mut().resume(server)
+    }
+
+    /// The replica stops following, sells on at the master, and is promoted when that dies.
+    fn lagging_kill(&self, master: usize, replica: usize, lag: Duration) -> Result<()> {
+        self.cell.redis().lag(replica)?;
+        std::thread::sleep(lag);
+        self.cell.redis_mut().kill9(master)?;
+        self.forgot();
+        self.cell.redis().follow(replica)?;
+        self.timeline.done("the master is dead");
+        self.promoted(master);
+        self.cell.redis_mut().start_again(master)
+    }
+
+    /// The same, but the old master stands still and goes on when another has its place.
+    fn lagging_pause(&self, master: usize, replica: usize, lag: Duration) -> Result<()> {
+        self.cell.redis().lag(replica)?;
+        std::thread::sleep(lag);
+        let before = self.sight.generation();
+        self.cell.redis_mut().pause(master)?;
+        self.cell.redis().follow(replica)?;
+        self.timeline.done("the master stands still");
+        self.promoted(master);
+        self.recovered(before);
+        self.timeline.done("the old master goes on");
+        self.cell.redis_mut().resume(master)
+    }
+
+    /// Redis goes back in time with its scripts kept, and the only gateway that then sells cannot
+    /// see what was sold. It sells the same numbers again, past what the log has; what it has to
+    /// publish comes late, or never.
+    fn blind(&self, master: usize, replica: usize, lag: Duration, kill: bool) -> Result<()> {
+        let blind = self.cell.gateways.get(BLIND_GATEWAY).context("a gateway")?;
+        let other = self.cell.gateways.get(OTHER_GATEWAY).context("a gateway")?;
+        lock(blind).pause()?;
+        lock(&self.cell.kafka).proxy(BLIND_GATEWAY)?.blackhole()?;
+        self.cell.redis().lag(replica)?;
+        std::thread::sleep(lag);
+        lock(other).pause()?;
+        self.timeline
+            .done("gateway 2 is blind; what gateway 1 just sold is taken from Redis");
+        self.cell.redis().there_and_back(master, replica)?;
+        lock(blind).resume()?;
+        std::thread::sleep(BLIND);
+        if kill {
+            lock(blind).kill9()?;
+            self.timeline.done("gateway 2 is killed, gateway 1 goes on");
+            lock(&self.cell.kafka).proxy(BLIND_GATEWAY)?.heal()?;
+            lock(other).resume()?;
+            std::thread::sleep(lag);
+            lock(blind).start_again()
+        } else {
+            self.timeline
+                .done("gateway 2 sees again, gateway 1 goes on");
+            lock(&self.cell.kafka).proxy(BLIND_GATEWAY)?.heal()?;
+            lock(other).resume()
+        }
+    }
+
+    /// Waits until another server is the master, or for as long as that may take.
+    fn promoted(&self, old: usize) {
+        let begun = Instant::now();
+        while begun.elapsed() < PROMOTED_MAX {
+            let agreed = self.cell.redis().agreed_master();
+            if let Some(master) = agreed.filter(|&master| master != old) {
+                self.timeline
+                    .seen(format!("redis {} is the master", master + 1));
+                return;
+            }
+            std::thread::sleep(TICK);
+        }
+        self.timeline.seen("no other master yet");
+    }
+
+    /// Waits until a later generation is sold, or for as long as that may take.
+    fn recovered(&self, before: u64) {
+        let begun = Instant::now();
+        while self.sight.generation() <= before && begun.elapsed() < RECOVERED_MAX {
+            std::thread::sleep(TICK);
+        }
+    }
+}

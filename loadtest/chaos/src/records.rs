@@ -1,0 +1,80 @@
+//! What the log says of a sale, read from a dump: for the timeline, and for the fence.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use dropgate_domain::{Body, Event};
+use dropgate_events::{decode_event, peek_sale};
+use serde::Deserialize;
+
+use crate::inject::Forgot;
+
+#[derive(Deserialize)]
+struct Line<'a> {
+    topic: &'a str,
+    value: &'a str,
+}
+
+/// The events of a sale in the order of the log, as they are.
+///
+/// # Errors
+/// When the dump cannot be read, or a record not be understood.
+pub fn of_sale(dump: &Path, sale: &str) -> Result<Vec<Event>> {
+    let file = File::open(dump).with_context(|| format!("opening {}", dump.display()))?;
+    let mut events = Vec::new();
+    for line in BufReader::new(file).lines() {
+        let line = line?;
+        let line: Line<'_> = serde_json::from_str(&line)?;
+        if line.topic != "dropgate-claims" {
+            continue;
+        }
+        let bytes = STANDARD.decode(line.value)?;
+        if peek_sale(&bytes).is_some_and(|named| named.as_str() == sale) {
+            events.push(decode_event(&bytes)?.event);
+        }
+    }
+    Ok(events)
+}
+
+/// When the scripts made an event, in their time, which is Redis': `None` for a record that no
+/// script makes.
+fn made_ms(event: &Event) -> Option<u64> {
+    match &event.body {
+        Body::Won(won) => Some(won.link.time.0),
+        Body::Closed(link) => Some(link.time.0),
+        Body::Started(_) | Body::Halted(_) => None,
+    }
+}
+
+/// What breaks the fence, in words: a Redis that forgot its scripts made events of a generation
+/// that had been sold before.
+#[must_use]
+pub fn fence_broken(events: &[Event], forgot: &[Forgot]) -> Vec<String> {
+    let mut broken = Vec::new();
+    for &Forgot { at_ms } in forgot {
+        let sold_before = events
+            .iter()
+            .filter(|event| made_ms(event).is_some_and(|ms| ms < at_ms));
+        let Some(last) = sold_before.map(|event| event.generation).max() else {
+            continue;
+        };
+        // A millisecond for the rounding of two clocks.
+        let late = |event: &&Event| made_ms(event).is_some_and(|ms| ms > at_ms + 1);
+        let after = events
+            .iter()
+            .filter(|event| event.generation <= last)
+            .filter(late);
+        let count = after.count();
+        if count > 0 {
+            broken.push(format!(
+                "fence: Redis forgot its scripts at {at_ms}, and {count} events of generation \
+                 {last} or before were made later"
+            ));
+        }
+    }
+    broken
+}

@@ -1,0 +1,99 @@
+//! What the crowd was told.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+use crate::coverage::Winners;
+
+/// One answer, as far as it counts here.
+#[derive(Debug, Deserialize)]
+pub struct Answer {
+    /// `won`, `again`, `sold_out`, ..
+    pub status: String,
+    /// When it had come, in Unix milliseconds.
+    pub done_ms: u64,
+    /// When the click was meant to be made, in Unix milliseconds.
+    pub intended_ms: u64,
+    /// Who answered.
+    pub gateway: String,
+}
+
+/// The answers of a transcript.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn read(path: &Path) -> Result<Vec<Answer>> {
+    let file = File::open(path).with_context(|| format!("opening {}", path.display()))?;
+    BufReader::new(file)
+        .lines()
+        .map(|line| Ok(serde_json::from_str(&line?)?))
+        .collect::<Result<_>>()
+        .with_context(|| format!("reading {}", path.display()))
+}
+
+/// Puts transcripts into one file.
+///
+/// # Errors
+/// When one cannot be read or written.
+pub fn join(parts: &[&Path], whole: &Path) -> Result<()> {
+    let mut out = File::create(whole)?;
+    for part in parts {
+        out.write_all(&std::fs::read(part)?)?;
+    }
+    Ok(())
+}
+
+/// Counts told winners before the first fault, until all was healed, and after that.
+#[must_use]
+pub fn winners(answers: &[Answer], first_fault_ms: u64, healed_ms: u64) -> Winners {
+    let mut winners = Winners::default();
+    for answer in answers.iter().filter(|answer| answer.status == "won") {
+        let count = match answer.done_ms {
+            at if at < first_fault_ms => &mut winners.before,
+            at if at < healed_ms => &mut winners.during,
+            _ => &mut winners.after,
+        };
+        *count += 1;
+    }
+    winners
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn winners_are_counted_by_when_they_were_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let line = |status: &str, done_ms: u64| {
+            format!(
+                "{{\"status\":\"{status}\",\"done_ms\":{done_ms},\"intended_ms\":1,\"user\":\"u\",\
+                 \"gateway\":\"g\"}}\n"
+            )
+        };
+        let (one, two) = (folder.path().join("1"), folder.path().join("2"));
+        std::fs::write(&one, line("won", 5) + &line("again", 6) + &line("won", 15)).unwrap();
+        std::fs::write(
+            &two,
+            line("won", 20) + &line("sold_out", 21) + &line("won", 22),
+        )
+        .unwrap();
+        let whole = folder.path().join("all");
+        join(&[&one, &two], &whole).unwrap();
+        let answers = read(&whole).unwrap();
+        assert_eq!(answers.len(), 6);
+        let winners = winners(&answers, 10, 20);
+        assert_eq!(
+            winners,
+            Winners {
+                before: 1,
+                during: 1,
+                after: 2
+            }
+        );
+    }
+}
