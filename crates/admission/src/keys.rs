@@ -88,6 +88,16 @@ impl Scope {
         log(tag).is_some() && log(tag) == log(self.tag())
     }
 
+    /// Whether this generation is before the one that a value of the `current` key names, in the
+    /// same log. False when that cannot be told.
+    pub(crate) fn is_before(&self, tag: &str) -> bool {
+        let number = tag
+            .split_once(':')
+            .and_then(|(_, number)| number.parse().ok());
+        let later = number.is_some_and(|number: u32| number > self.generation.0);
+        self.is_of_same_log(tag) && later
+    }
+
     pub(crate) fn keys(&self) -> &Keys {
         &self.keys
     }
@@ -139,5 +149,23 @@ mod tests {
         assert_eq!(one.keys().current, two.keys().current);
         assert!(one.is_of_same_log(one.tag()) && !one.is_of_same_log(two.tag()));
         assert!(!one.is_of_same_log("nonsense"));
+    }
+
+    #[test]
+    fn a_generation_is_before_a_later_one_of_its_log_only() {
+        let sale = SaleId::new("a").unwrap();
+        let scope = |log, g| Scope::new(sale.clone(), LogId([log; 16]), Generation(g));
+        let nine = scope(1, 9);
+        assert!(nine.is_before(scope(1, 10).tag()));
+        for tag in [
+            scope(1, 9).tag(),
+            scope(1, 8).tag(),
+            scope(2, 10).tag(),
+            "",
+            "x",
+            ":10",
+        ] {
+            assert!(!nine.is_before(tag), "{tag}");
+        }
     }
 }

@@ -2,7 +2,6 @@
 
 use crate::client::Call;
 use crate::config::RedisConfig;
-use crate::entry::{self, Entry};
 use crate::error::{CallError, ConnectError};
 use crate::facts::ServerFacts;
 use crate::keys::{Scope, current_key};
@@ -10,13 +9,13 @@ use crate::link::{Item, Link};
 use crate::reply::{Reply, Switched};
 use crate::scripts::{Script, Scripts, hashes_for, scripts_for};
 use bytes::Bytes;
-use dropgate_domain::{Definition, Digest, Nonce, SaleId, ScriptHash, Seq, TimeMs, Unit, UserId};
+use dropgate_domain::{Definition, Digest, Nonce, SaleId, ScriptHash, Seq, TimeMs, Unit};
 use fred::types::{ClusterHash, Value};
-use futures::{StreamExt, TryStreamExt, stream};
 use std::num::NonZeroU32;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::OnceCell;
 
+mod build;
 mod end;
 mod read;
 
@@ -57,10 +56,6 @@ pub enum NotCertified {
 
 /// The skew from which on a Redis is not certified.
 const SKEW_MAX: Duration = Duration::from_secs(1);
-/// Users whose claims are written by one command.
-const USERS_A_COMMAND: usize = 250;
-/// Commands that are on their way at once while a generation is built.
-const COMMANDS_AT_ONCE: usize = 8;
 
 /// An operator's client of Redis. It connects at the first call.
 #[derive(Debug)]
@@ -168,70 +163,6 @@ impl Operator {
         Ok(hashes)
     }
 
-    /// Writes a generation's keys, which nobody sees until [`switch`](Self::switch): first the
-    /// claims, then the state with its marker in one command. Built again it does nothing, so it
-    /// may be repeated after an error, by whoever started the generation and by nobody else.
-    /// Each user must come once.
-    ///
-    /// # Errors
-    /// See [`CallError`].
-    pub async fn build<I>(&self, scope: &Scope, state: &State, claims: I) -> Result<(), CallError>
-    where
-        I: IntoIterator<Item = (UserId, Vec<Entry>)>,
-    {
-        let keys = scope.keys();
-        let marker = marker(state.seq, state.head);
-        match self.command("HGET", &[&keys.state, "marker"]).await? {
-            Item::Nil => {}
-            Item::Bytes(found) if found == marker => return Ok(()),
-            _ => {
-                let text = "the generation was built with another state";
-                return Err(CallError::Protocol(text.to_owned()));
-            }
-        }
-        let users = self.write_claims(&keys.claims, claims).await?;
-        // A Redis that forgot the first part while the second was written holds too few.
-        match self.command("HLEN", &[&keys.claims]).await? {
-            Item::Int(found) if u64::try_from(found) == Ok(users) => {}
-            _ => {
-                let text = "redis does not hold all claims that were written";
-                return Err(CallError::Protocol(text.to_owned()));
-            }
-        }
-        let mut args = vec![Value::from(keys.state.as_str())];
-        args.extend(state_fields(state, marker));
-        self.link()
-            .await?
-            .call("HSET", ClusterHash::FirstKey, args)
-            .await?;
-        Ok(())
-    }
-
-    /// Writes claims in commands of many users, some at once; tells how many users they were.
-    async fn write_claims<I>(&self, key: &str, claims: I) -> Result<u64, CallError>
-    where
-        I: IntoIterator<Item = (UserId, Vec<Entry>)>,
-    {
-        let link = self.link().await?;
-        let claims = stream::iter(claims).chunks(USERS_A_COMMAND);
-        let written = claims.map(|chunk| {
-            let users = chunk.len() as u64;
-            let mut args = vec![Value::from(key)];
-            for (user, entries) in chunk {
-                args.push(Value::from(user.as_str()));
-                args.push(Value::Bytes(Bytes::from(entry::encode(&entries))));
-            }
-            async move {
-                link.call("HSET", ClusterHash::FirstKey, args).await?;
-                Ok::<u64, CallError>(users)
-            }
-        });
-        written
-            .buffer_unordered(COMMANDS_AT_ONCE)
-            .try_fold(0, |sum, users| async move { Ok(sum + users) })
-            .await
-    }
-
     /// Makes a generation that was built current: one script, which checks the marker and never
     /// goes back. `from` is what the caller takes for current; `seq` and `head` are those of the
     /// state that was built.
@@ -290,13 +221,6 @@ impl Operator {
             .call(command, ClusterHash::FirstKey, args)
             .await
     }
-}
-
-/// `seq:head`, which the switch compares.
-fn marker(seq: Seq, head: Digest) -> Vec<u8> {
-    let mut marker = format!("{seq}:").into_bytes();
-    marker.extend_from_slice(&head.0);
-    marker
 }
 
 /// The state as the scripts read it.

@@ -13,20 +13,28 @@ impl Operator {
     /// # Errors
     /// See [`CallError`].
     pub async fn halt(&self, scope: &Scope) -> Result<bool, CallError> {
-        match self.command("HDEL", &[&scope.keys().state, "marker"]).await? {
+        match self
+            .command("HDEL", &[&scope.keys().state, "marker"])
+            .await?
+        {
             Item::Int(removed) => Ok(removed > 0),
             _ => Err(unreadable("HDEL")),
         }
     }
 
-    /// Deletes a generation's keys, unless it is the current one; tells whether it did. That it is
-    /// not current is asked first. It cannot become current in between: `current` only ever goes
-    /// forward, so the caller names a generation that is older than one that was current.
+    /// Deletes a generation's keys, if it is before the current one of its log; tells whether it
+    /// did. Redis frees them in the background.
+    ///
+    /// What is current is asked first, in a call of its own. The generation cannot become current
+    /// in between: within a log `current` only ever goes forward, so what was before it stays so.
+    /// Where nothing is current, or a generation of another log, that does not hold, and nothing
+    /// is deleted.
     ///
     /// # Errors
     /// See [`CallError`].
     pub async fn delete(&self, scope: &Scope) -> Result<bool, CallError> {
-        if self.current(scope.sale()).await?.as_deref() == Some(scope.tag()) {
+        let current = self.current(scope.sale()).await?;
+        if !current.is_some_and(|tag| scope.is_before(&tag)) {
             return Ok(false);
         }
         let keys = scope.keys();

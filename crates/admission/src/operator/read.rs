@@ -159,6 +159,17 @@ impl Operator {
         }
     }
 
+    /// How many events a generation's outbox holds: at least those that are not applied yet.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn outbox_len(&self, scope: &Scope) -> Result<u64, CallError> {
+        match self.command("XLEN", &[&scope.keys().outbox]).await? {
+            Item::Int(count) => u64::try_from(count).map_err(|_| unreadable("XLEN")),
+            _ => Err(unreadable("XLEN")),
+        }
+    }
+
     /// Up to `max` events of the outbox, from `from` on, in the order of seq.
     ///
     /// # Errors

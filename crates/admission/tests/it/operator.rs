@@ -244,3 +244,59 @@ async fn only_a_built_generation_becomes_current_and_never_an_earlier_one() {
         Switched::Switched
     );
 }
+
+#[tokio::test]
+async fn a_generation_that_was_halted_is_missing_to_every_script() {
+    let sale = Sale::open(Definition::of(5)).await;
+    let ask = |name: &'static str| {
+        let (gateway, scope, scripts) = (sale.gateway.clone(), sale.scope.clone(), sale.scripts);
+        async move {
+            let claim = claim(name, 1);
+            gateway.claim(&scope, &scripts, Seq(0), &claim).await
+        }
+    };
+    ask("u").await.unwrap();
+    assert_eq!(sale.operator.outbox_len(&sale.scope).await.unwrap(), 1);
+    assert!(sale.operator.halt(&sale.scope).await.unwrap());
+    assert!(!sale.operator.halt(&sale.scope).await.unwrap());
+    assert_eq!(ask("u").await, Err(CallError::Missing));
+    let tip = sale.gateway.tip(&sale.scope, &sale.scripts, Seq(0), 1);
+    assert_eq!(tip.await, Err(CallError::Missing));
+    // What was proposed can still be read, to be published.
+    let outbox = sale.operator.outbox(&sale.scope, Seq(0), 9).await.unwrap();
+    assert_eq!(outbox.len(), 1);
+    assert_eq!(sale.operator.state(&sale.scope).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn only_a_generation_before_the_current_one_of_its_log_is_deleted() {
+    let sale = Sale::open(Definition::of(5)).await;
+    let scope = |log, g| Scope::new(sale.scope.sale().clone(), log, Generation(g));
+    let other = LogId([8; 16]);
+    let mut state = fresh(sale.scope.sale(), Definition::of(5));
+    for (log, g) in [(LOG, 2), (LOG, 3), (other, 1)] {
+        state.head = head_of_start(sale.scope.sale(), Generation(g));
+        let claims = [(user("u"), entries(0))];
+        let scope = scope(log, g);
+        sale.operator.build(&scope, &state, claims).await.unwrap();
+    }
+    let head = head_of_start(sale.scope.sale(), Generation(2));
+    let two = scope(LOG, 2);
+    let switch = sale
+        .operator
+        .switch(&sale.scripts, None, &two, Seq(0), head);
+    assert_eq!(switch.await.unwrap().value, Switched::Switched);
+    let before = sale.dump();
+    for kept in [scope(LOG, 2), scope(LOG, 3), scope(other, 1)] {
+        assert!(!sale.operator.delete(&kept).await.unwrap(), "{kept:?}");
+    }
+    assert_eq!(sale.dump(), before);
+    assert!(sale.operator.delete(&sale.scope).await.unwrap());
+    assert!(sale.operator.delete(&sale.scope).await.unwrap());
+    let after = sale.dump();
+    let gone: Vec<_> = before.keys().filter(|k| !after.contains_key(*k)).collect();
+    assert_eq!(gone, [sale.key("state").as_bytes()]);
+    // Nothing is current: what is there may be about to become so.
+    sale.cli(&["DEL", &sale.key("current")]);
+    assert!(!sale.operator.delete(&scope(LOG, 2)).await.unwrap());
+}
