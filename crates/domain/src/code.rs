@@ -173,13 +173,16 @@ codes! {
         "There is a sale of that id with another definition."
     SaleClosed "sale_closed" 409 Never;
         "Sale closed"
-        "A closed sale cannot be opened."
+        "A closed sale cannot be opened or recovered."
     SaleNotOpen "sale_not_open" 409 Changed;
         "Sale not open"
         "The call needs a sale that has been opened."
+    SaleUnreadable "sale_unreadable" 409 Never;
+        "Sale not readable"
+        "The sale's log cannot be followed any further: no recovery helps."
     OperatorCredentialsMissing "operator_credentials_missing" 503 Changed;
         "Operator credentials missing"
-        "Opening needs Redis credentials that this gateway was not given: ask one that has them."
+        "Opening and recovering need Redis credentials that this gateway was not given: ask one that has them."
 
     Internal "internal" 500 After(Seconds(2));
         "Internal error"

@@ -65,6 +65,9 @@ pub enum AdminError {
     /// The sale is halted: it must be recovered first.
     #[error("the sale is halted: {0}")]
     Halted(String),
+    /// The sale's log cannot be followed: no recovery helps.
+    #[error("the sale's log cannot be followed: {0}")]
+    Unfollowable(String),
     /// This process has no credentials that may load scripts.
     #[error("this gateway has no operator credentials for redis")]
     OperatorCredentialsMissing,

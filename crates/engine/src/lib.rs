@@ -8,6 +8,7 @@
 
 mod admin;
 mod answer;
+mod by_hand;
 mod claim;
 mod config;
 mod engine;
@@ -23,10 +24,12 @@ mod sale;
 mod session;
 mod shared;
 mod standing;
+mod survey;
 mod tip;
 
 pub use admin::{AdminError, Closed, Created, Opened};
 pub use answer::{Answer, LookUp, State, Unavailable, View};
+pub use by_hand::{ByHand, Mended, Preview, Verdict};
 pub use config::EngineConfig;
 pub use engine::{Engine, StartError};
 pub use fold::{Fold, FoldError, Judged, Step};
@@ -39,3 +42,4 @@ pub use metrics::{
 pub use recover::{Recovered, Recovery};
 pub use sale::{Sale, Unfollowable};
 pub use standing::{Condition, Standing};
+pub use survey::{Stored, Survey, Unlogged};

@@ -46,6 +46,54 @@ pub enum Condition {
     Unfollowable(String),
 }
 
+impl Condition {
+    /// What the log alone settles; `None` when the sale is open by it, and Redis has its say.
+    pub(crate) fn by_log(phase: Phase) -> Option<Self> {
+        match phase {
+            Phase::NotOpened => Some(Self::NotOpened),
+            Phase::Closed => Some(Self::Closed),
+            Phase::Stopped(stop) => Some(Self::Unfollowable(stop.to_string())),
+            Phase::Ended(cause) => Some(Self::Ended(cause)),
+            Phase::Halted(halted) => Some(Self::Halted(halted)),
+            Phase::Open => None,
+        }
+    }
+
+    /// In one word.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::NotOpened => "not_opened",
+            Self::Live => "live",
+            Self::Starting { .. } => "starting",
+            Self::Unreachable => "unreachable",
+            Self::Halted(_) => "halted",
+            Self::Ended(_) => "ended",
+            Self::Closed => "closed",
+            Self::Unfollowable(_) => "unfollowable",
+        }
+    }
+
+    /// Why it does not sell, for people; `None` when there is nothing to say.
+    #[must_use]
+    pub fn why(&self) -> Option<String> {
+        match self {
+            Self::NotOpened | Self::Live | Self::Closed => None,
+            Self::Unknown => Some("the log does not answer".to_owned()),
+            Self::Starting { .. } => {
+                Some("its generation was begun and is not whole in redis".to_owned())
+            }
+            Self::Unreachable => {
+                Some("redis does not answer, or events cannot be published".to_owned())
+            }
+            Self::Halted(halted) => Some(halted.reason.clone()),
+            Self::Ended(cause) => Some(format!("redis lost writes: {cause}")),
+            Self::Unfollowable(why) => Some(why.clone()),
+        }
+    }
+}
+
 impl SaleHandle {
     /// How the sale stands. Does no I/O.
     #[must_use]
@@ -61,17 +109,12 @@ impl SaleHandle {
         } else if self.fresh().is_err() {
             Condition::Unknown
         } else {
-            match phase {
-                Phase::NotOpened => Condition::NotOpened,
-                Phase::Closed => Condition::Closed,
-                Phase::Stopped(stop) => Condition::Unfollowable(stop.to_string()),
-                Phase::Ended(cause) => Condition::Ended(cause),
-                Phase::Halted(halted) => Condition::Halted(halted),
-                Phase::Open => match session.filter(|s| s.generation() == generation) {
+            Condition::by_log(phase).unwrap_or_else(|| {
+                match session.filter(|s| s.generation() == generation) {
                     Some(session) => self.of_session(&session),
                     None => Condition::Unknown,
-                },
-            }
+                }
+            })
         };
         Standing {
             generation,

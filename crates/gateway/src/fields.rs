@@ -50,6 +50,15 @@ impl Fields {
         found.or_else(|| self.wrong(name, "a whole number, 0 to 4294967295"))
     }
 
+    /// Yes or no; no when left out.
+    pub fn flag(&mut self, name: &str) -> bool {
+        match self.take(name) {
+            None => false,
+            Some(Value::Bool(flag)) => flag,
+            Some(_) => self.wrong(name, "true or false").unwrap_or(false),
+        }
+    }
+
     /// An instant that may be left out.
     pub fn instant(&mut self, name: &str) -> Option<TimeMs> {
         match self.take(name)? {
@@ -101,6 +110,7 @@ mod tests {
     fn everything_that_is_wrong_is_noted() {
         let object = json!({
             "id": 7, "stock": "many", "limit": -1, "opens_at": "soon", "colour": "red", "ok": null,
+            "force": "yes", "dry_run": true,
         });
         let Value::Object(object) = object else {
             unreachable!()
@@ -113,11 +123,14 @@ mod tests {
         assert_eq!(fields.number_or("other", 1), Some(1));
         assert_eq!(fields.instant("opens_at"), None);
         assert_eq!(fields.instant("ok"), None);
+        assert!(!fields.flag("force") && !fields.flag("off") && fields.flag("dry_run"));
         let problem = fields.finish().unwrap_err();
         let paths: Vec<_> = problem.fields.iter().map(|f| f.path.as_str()).collect();
         assert_eq!(
             paths,
-            ["absent", "colour", "id", "limit", "opens_at", "stock"]
+            [
+                "absent", "colour", "force", "id", "limit", "opens_at", "stock"
+            ]
         );
     }
 }

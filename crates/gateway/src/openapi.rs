@@ -28,7 +28,7 @@ pub struct ClientApi;
 #[openapi(
     info(
         title = "Dropgate, for operators",
-        description = "Creates, opens and closes sales.",
+        description = "Creates, opens, closes and recovers sales.",
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
     modifiers(&AdminKey),

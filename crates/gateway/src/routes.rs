@@ -2,6 +2,7 @@
 
 pub mod admin;
 pub mod claims;
+pub mod recover;
 pub mod sales;
 
 use crate::error::{Extra, Problem};
@@ -41,6 +42,7 @@ pub fn admin_api(config: &mut ServiceConfig<'_>) {
             .service(admin::list_sales)
             .service(admin::open_sale)
             .service(admin::close_sale)
+            .service(recover::recover_sale)
             .service(admin::show_sale),
     );
 }

@@ -16,8 +16,8 @@ use dropgate_engine::{AdminError, Closed, Created, Opened, SaleHandle, Unavailab
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Who opened a sale, in its log, when it was done by this API.
-const BY: &str = "admin api";
+/// Who opened or recovered a sale, in its log, when it was done by this API.
+pub(super) const BY: &str = "admin api";
 
 /// A sale to be created.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -128,7 +128,7 @@ pub struct Outcome {
     outcome: &'static str,
 }
 
-fn json(body: impl Serialize) -> HttpResponse {
+pub(super) fn json(body: impl Serialize) -> HttpResponse {
     HttpResponse::Ok()
         .insert_header((header::CACHE_CONTROL, "no-store"))
         .json(body)
@@ -299,7 +299,7 @@ async fn command(path: &str, payload: web::Payload) -> Result<SaleId, Problem> {
     Ok(sale)
 }
 
-fn admin_problem(error: AdminError) -> Problem {
+pub(super) fn admin_problem(error: AdminError) -> Problem {
     match error {
         AdminError::Invalid(problems) => {
             let field = |p: dropgate_domain::InvalidDefinition| {
@@ -312,6 +312,7 @@ fn admin_problem(error: AdminError) -> Problem {
         AdminError::Closed => Problem::new(Code::SaleClosed),
         AdminError::NotOpen => Problem::new(Code::SaleNotOpen),
         AdminError::OperatorCredentialsMissing => Problem::new(Code::OperatorCredentialsMissing),
+        AdminError::Unfollowable(why) => Problem::new(Code::SaleUnreadable).detail(why),
         // An operator may read why; the texts are the engine's and hold no credentials.
         AdminError::Halted(why) => unavailable(Unavailable::Halted).detail(why),
         AdminError::NotCertified(why) => {

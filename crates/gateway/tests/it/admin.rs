@@ -16,6 +16,7 @@ async fn every_admin_call_needs_a_key_and_probes_and_metrics_do_not() {
         ("GET", "/admin/v1/sales/s"),
         ("POST", "/admin/v1/sales/s/open"),
         ("POST", "/admin/v1/sales/s/close"),
+        ("POST", "/admin/v1/sales/s/recover"),
         ("GET", "/admin/v1/nothing"),
     ] {
         for headers in [

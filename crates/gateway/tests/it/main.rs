@@ -8,6 +8,7 @@ mod claims;
 mod connections;
 mod faults;
 mod process;
+mod recover;
 mod stack;
 mod surface;
 mod wire;

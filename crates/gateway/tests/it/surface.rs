@@ -149,6 +149,7 @@ async fn the_description_is_openapi_3_1_and_complete() {
         "/admin/v1/sales/{sale}",
         "/admin/v1/sales/{sale}/close",
         "/admin/v1/sales/{sale}/open",
+        "/admin/v1/sales/{sale}/recover",
     ];
     let paths: BTreeSet<&str> = operators["paths"]
         .as_object()

@@ -1,18 +1,14 @@
 //! The watch as a process.
 
-use super::{Metrics, Watch};
+use super::running::{Running, instance};
 use crate::config::Config;
 use dropgate_admission::{Admission, ConnectError};
 use dropgate_engine::{Engine, StartError};
-use dropgate_runtime::health::{Health, Pace};
-use dropgate_runtime::ops::{Ops, OpsServer};
 use dropgate_runtime::shutdown::{Report, Shutdown};
 use dropgate_stream::{Log, OpenError};
 use prometheus_client::registry::Registry;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
-use tokio_util::sync::CancellationToken;
 
 /// How long each step of the shutdown may take.
 const STEP_MAX: Duration = Duration::from_secs(3);
@@ -34,20 +30,18 @@ pub enum AppError {
     Bind(SocketAddr, #[source] std::io::Error),
 }
 
-/// The watch, with its port for operators open.
+/// The watch, with an engine of its own.
 #[derive(Debug)]
 pub struct App {
     engine: Engine,
     admission: Admission,
     log: Log,
-    health: Health,
-    ops: OpsServer,
-    watch: Watch,
+    running: Running,
 }
 
 impl App {
-    /// Opens the log, reaches for Redis, and opens the port for operators. A Redis that does not
-    /// answer is waited for in the background.
+    /// Opens the log, reaches for Redis, opens the port for operators, and watches. A Redis that
+    /// does not answer is waited for in the background.
     ///
     /// # Errors
     /// [`AppError`].
@@ -65,65 +59,34 @@ impl App {
             &mut registry,
         )
         .await?;
-        let metrics = Metrics::register(&mut registry);
-        let watch = Watch::new(engine.clone(), config.watch.clone(), instance, metrics);
-        let health = Health::new();
-        let asked = engine.clone();
-        health.probe("engine", Pace::default(), move || {
-            let ready = asked.ready();
-            async move { ready }
-        });
-        let board = watch.board();
         let bind = config.ops.bind;
-        let ops = Ops::new(health.clone(), Arc::new(registry))
-            .with_page("/watch", move || serde_json::json!(board.thoughts()))
-            .serve(bind)
+        let running = Running::start(&engine, &config.watch, instance, bind, registry)
             .map_err(|error| AppError::Bind(bind, error))?;
         Ok(Self {
             engine,
             admission,
             log,
-            health,
-            ops,
-            watch,
+            running,
         })
     }
 
     /// Where the port for operators is.
     #[must_use]
     pub fn ops_addr(&self) -> SocketAddr {
-        self.ops.addr
+        self.running.ops_addr()
     }
 
     /// Watches until `shutdown` begins, then ends in order.
-    pub async fn run(self, shutdown: Shutdown) -> Report {
-        let stop = CancellationToken::new();
-        let watching = tokio::spawn(self.watch.run(stop.clone()));
+    pub async fn run(mut self, shutdown: Shutdown) -> Report {
         shutdown.begun().await;
         let mut steps = shutdown.steps();
-        let health = self.health.clone();
-        steps
-            .run("readiness", STEP_MAX, async { health.shut_down() })
-            .await;
-        stop.cancel();
-        steps
-            .run("watch", STEP_MAX, async {
-                // A panic is on record already.
-                let _ = watching.await;
-            })
-            .await;
+        self.running.stop(&mut steps).await;
         steps.run("engine", STEP_MAX, self.engine.shutdown()).await;
         steps.run("log", STEP_MAX, self.log.close(STEP_MAX)).await;
         steps
             .run("redis", STEP_MAX, self.admission.shutdown())
             .await;
-        steps.run("ops", STEP_MAX, self.ops.stop()).await;
+        self.running.close(&mut steps).await;
         steps.finish()
     }
-}
-
-/// Who this is, for people who read of it in the log.
-fn instance() -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    format!("watch {} {}", host.trim(), std::process::id())
 }

@@ -9,11 +9,13 @@ mod app;
 mod config;
 mod metrics;
 mod plan;
+mod running;
 
 pub use app::{App, AppError};
 pub use config::{OpsConfig, WatchConfig};
 pub use metrics::Metrics;
-pub use plan::{Memory, Next, Now};
+pub use plan::{Memory, Next, Now, recoveries_lately};
+pub use running::{Running, instance};
 
 use dropgate_domain::{Generation, SaleId, TimeMs};
 use dropgate_engine::{AdminError, Engine, Recovered, Recovery, SaleHandle};

@@ -167,7 +167,8 @@ impl Memory {
 }
 
 /// Recoveries that were begun lately, by the clocks of those who did: generations but the first.
-fn recoveries_lately(starts: &[Option<TimeMs>], within: Duration, wall: TimeMs) -> usize {
+#[must_use]
+pub fn recoveries_lately(starts: &[Option<TimeMs>], within: Duration, wall: TimeMs) -> usize {
     let within_ms = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
     let lately = |at: &TimeMs| wall.0.abs_diff(at.0) < within_ms;
     starts
