@@ -351,7 +351,9 @@ impl<R: Rule> Ledger<R> {
             return Found::Void;
         };
         let end = self.bases.get(index + 1).copied();
-        let ended = self.current.as_ref().is_none_or(|c| c.ended.is_some());
+        // Nothing applies after the close either.
+        let ended =
+            self.closed_at().is_some() || self.current.as_ref().is_none_or(|c| c.ended.is_some());
         if seq > base && seq <= end.unwrap_or(self.applied()) {
             let win = self.sold.as_ref().and_then(|sold| sold.win_at(seq));
             win.map_or(Found::AppliedOther, Found::Applied)

@@ -239,6 +239,23 @@ fn a_halt_voids_nothing_and_the_next_generation_lifts_it() {
 }
 
 #[test]
+fn what_was_given_after_the_close_is_void() {
+    let opening = started(1, 1, Some(Definition::of(2)));
+    let link = |seq, prev| Link {
+        seq: Seq(seq),
+        time: TimeMs(seq),
+        prev,
+    };
+    let closed = record(1, Body::Closed(link(1, opening.digest)));
+    let log = [opening, closed];
+    let open = fold(&log[..1]);
+    assert_eq!(open.event_at(Generation(1), Seq(2)), Found::Open);
+    let over = fold(&log);
+    assert_eq!(over.event_at(Generation(1), Seq(1)), Found::AppliedOther);
+    assert_eq!(over.event_at(Generation(1), Seq(2)), Found::Void);
+}
+
+#[test]
 fn the_chain_is_known_at_every_applied_seq_of_the_generation() {
     let opening = started(1, 1, Some(Definition::of(2)));
     let a = won(1, 1, opening.digest, 1, 1, 1);
