@@ -92,6 +92,10 @@ impl SaleHandle {
         match value {
             Claimed::Won { seq, event } => {
                 session.see(seq);
+                #[cfg(feature = "weakened")]
+                if let Some(told) = self.told_too_early(session, seq, &event).await {
+                    return told;
+                }
                 self.shared
                     .publisher
                     .publish(session, self.served.lane(), seq, event);
@@ -188,6 +192,10 @@ impl SaleHandle {
 
     /// What a call that did not run, or may have, means for the sale and for the user.
     fn refused(&self, session: &Arc<Session>, error: &CallError) -> Unavailable {
+        #[cfg(feature = "weakened")]
+        if *error == CallError::NoScript && self.shared.reloads(&self.served) {
+            return Unavailable::Busy;
+        }
         match error {
             CallError::NoScript | CallError::Missing | CallError::Behind => {
                 self.shared.halt(&self.served, session, &error.to_string());

@@ -26,6 +26,15 @@ mod shared;
 mod standing;
 mod survey;
 mod tip;
+#[cfg(feature = "weakened")]
+mod weakened;
+
+/// The ledger, as every service judges by it.
+#[cfg(not(feature = "weakened"))]
+pub type Ledger = dropgate_domain::Ledger;
+/// The ledger, by the rule less the part that this run leaves out.
+#[cfg(feature = "weakened")]
+pub type Ledger = dropgate_domain::Ledger<weakened::Rule>;
 
 pub use admin::{AdminError, Closed, Created, Opened};
 pub use answer::{Answer, LookUp, State, Unavailable, View};

@@ -1,7 +1,8 @@
 //! A sale in the memory of a process: its pin, its ledger, and who waits for it.
 
+use crate::Ledger;
 use dropgate_domain::{
-    Applied, Fed, Generation, Ledger, Offset, Phase, Record, SaleCreated, SaleId, Seq, Stop,
+    Applied, Fed, Generation, Offset, Phase, Record, SaleCreated, SaleId, Seq, Stop,
 };
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use std::collections::BTreeMap;
@@ -54,7 +55,7 @@ struct Waiters {
 impl Sale {
     pub(crate) fn new(pin: SaleCreated) -> Self {
         Self {
-            ledger: RwLock::new(Ledger::new(pin.sale.clone())),
+            ledger: RwLock::new(Ledger::judged_by(pin.sale.clone())),
             pin,
             unfollowable: RwLock::new(None),
             waiters: Mutex::default(),

@@ -2,8 +2,9 @@
 
 use crate::diff::{Compared, Kind, Source};
 use crate::snapshot::Tally;
+use dropgate_domain::Phase;
 use dropgate_domain::promise::Promise;
-use dropgate_domain::{Ledger, Phase};
+use dropgate_engine::Ledger;
 use serde::Serialize;
 use std::collections::BTreeMap;
 

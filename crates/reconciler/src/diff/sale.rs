@@ -3,7 +3,8 @@
 use super::{Differences, Kind};
 use dropgate_admission::{Scope, StoredState};
 use dropgate_domain::promise::{self, Promise};
-use dropgate_domain::{Generation, Ledger, Phase, Position, SaleCreated, Seq, Win};
+use dropgate_domain::{Generation, Phase, Position, SaleCreated, Seq, Win};
+use dropgate_engine::Ledger;
 use dropgate_store::{SaleRow, SaleState};
 
 /// What Redis says of a sale.
