@@ -5,7 +5,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench up down
+.PHONY: help demo test check bench up down chaos chaos-weakened
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 TOOLS := $(TARGET)/tools/bin
@@ -17,8 +17,8 @@ STACK ?= embedded
 unexport STACK SPIKE RATE
 
 help: ## Lists these commands.
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do \
-	  printf '  make %-8s %s\n' "$$name" "$$text"; done
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do \
+	  printf '  make %-14s %s\n' "$$name" "$$text"; done
 
 demo: ## Sells 1,000 units to 100,000 users and checks every promise (STACK=full, SPIKE=, RATE=).
 	$(INSTALL) $(if $(filter full,$(STACK)),full,demo)
@@ -50,6 +50,24 @@ bench: ## Compares what a win costs with what it is made of, side by side in one
 	$(INSTALL) full
 	cargo build --release --locked --bins -p dropgate-gateway -p dropgate-order-writer -p dropgate-bench
 	$(TARGET)/release/dropgate-bench
+
+# Programs that are built for the fault suite alone have a folder of their own.
+WEAKENED := $(TARGET)/weakened
+CHAOS_PARTS := -p dropgate-chaos -p dropgate -p dropgate-gateway -p dropgate-order-writer \
+  -p dropgate-reconciler -p dropgate-loadtest
+
+chaos: ## Sells under seeded faults and checks every promise (SEEDS=, or SEED= for one again).
+	$(INSTALL) test
+	cargo build --locked --bins $(CHAOS_PARTS)
+	$(TARGET)/debug/dropgate-chaos --out $(TARGET)/chaos $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),10))
+
+chaos-weakened: ## Shows that the fault suite finds each mechanism that is switched off.
+	$(INSTALL) test
+	mkdir -p $(WEAKENED) && ln -sfn $(abspath $(TARGET))/testkit $(WEAKENED)/testkit
+	CARGO_TARGET_DIR=$(WEAKENED) cargo build --locked --bins $(CHAOS_PARTS) \
+	  --features dropgate-engine/weakened
+	$(WEAKENED)/debug/dropgate-chaos --out $(TARGET)/chaos --seeds 20 \
+	  --weakened told_at_reply,told_at_ack,second_record,no_chain,reload_on_noscript
 
 up: ## Starts the full stack for development: Redis, Kafka, Postgres, two gateways, an order-writer.
 	$(INSTALL) full

@@ -3,7 +3,7 @@
 #
 #   demo    what `make demo` needs: Redis, a C compiler, Python for the oracle
 #   full    what `make demo STACK=full` and `make up` need besides: Postgres, a JRE, Kafka's jars
-#   test    what `make test` needs: all of the above, and cargo-nextest
+#   test    what `make test` and `make chaos` need: all of the above, cargo-nextest, faketime
 #   check   what `make check` needs: a C compiler, cargo-deny
 #
 # Programs come from the system's packages (apt), Kafka's jars from Maven, the two Cargo tools as
@@ -50,6 +50,12 @@ want_full() {
   have psql || packages+=(postgresql-client)
   need java default-jre-headless
   have_kafka || need mvn maven
+}
+
+want_test() {
+  want_full
+  # Clocks of single processes are shifted by it.
+  need faketime faketime
 }
 
 install_packages() {
@@ -155,7 +161,7 @@ for what in "$@"; do
   case $what in
     demo) want_demo ;;
     full) want_full ;;
-    test) want_full ;;
+    test) want_test ;;
     check) want_build; need python3 python3 ;;
     *) die "'$what' is not one of demo, full, test, check" ;;
   esac

@@ -46,6 +46,11 @@ const ROOMS: &[(&str, &[&str])] = &[
             "dropgate-testkit",
         ],
     ),
+    // Hurts the whole from outside, and reads the log to tell what happened.
+    (
+        "dropgate-chaos",
+        &["dropgate-domain", "dropgate-events", "dropgate-testkit"],
+    ),
     // Starts servers and processes, and knows none of our code.
     ("dropgate-testkit", &[]),
 ];

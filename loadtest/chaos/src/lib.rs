@@ -4,7 +4,8 @@
 //! Rooms: [`fault`] and [`schedule`] (pure) say what a seed injects, [`coverage`] (pure) whether
 //! enough was; [`cell`] is the installation, [`inject`] hurts it, [`watcher`] looks at it meanwhile;
 //! [`judge`] asks oracle and reconciler, [`records`] and [`told`] read what log and crowd say;
-//! [`run`] is one seed and [`suite`] many; [`timeline`] is for the person who wants to know why.
+//! [`run`] is one seed and [`suite`] many; [`weakness`] names what builds for the suite can leave
+//! out, which it must find; [`timeline`] is for the person who wants to know why.
 
 pub mod cell;
 pub mod coverage;
@@ -19,3 +20,4 @@ pub mod suite;
 pub mod timeline;
 pub mod told;
 pub mod watcher;
+pub mod weakness;

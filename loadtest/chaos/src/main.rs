@@ -8,8 +8,12 @@ use anyhow::Result;
 use clap::Parser;
 use dropgate_chaos::schedule::Schedule;
 use dropgate_chaos::suite::{Report, Suite};
+use dropgate_chaos::weakness::Weakness;
 
 /// Runs the full stack under seeded faults and checks every promise.
+///
+/// Exit code 0: no promise was broken, and enough was injected. 1: it is not so. With --weakened:
+/// 0 when the suite found what every one of these builds breaks.
 #[derive(Parser)]
 #[command(name = "dropgate-chaos", version)]
 struct Args {
@@ -28,6 +32,15 @@ struct Args {
     /// Where the folders of failed runs go
     #[arg(long, default_value = "target/chaos", value_name = "FOLDER")]
     out: PathBuf,
+
+    /// Keep the folders of all runs
+    #[arg(long)]
+    keep: bool,
+
+    /// Switch this off in services that were built with the engine's feature `weakened`, and run
+    /// seeds until a promise is found broken; several by commas
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    weakened: Vec<Weakness>,
 }
 
 fn main() -> Result<ExitCode> {
@@ -45,14 +58,53 @@ fn main() -> Result<ExitCode> {
     let suite = Suite {
         seeds,
         out: args.out,
-        stop_at_failure: false,
+        keep: args.keep,
+        weakness: None,
     };
-    let report = suite.run(&mut say)?;
-    tell(&report);
-    Ok(match report.holds() {
+    let good = match args.weakened.is_empty() {
+        true => {
+            let report = suite.run(&mut say)?;
+            tell(&report);
+            report.holds()
+        }
+        false => finds_all(&suite, &args.weakened)?,
+    };
+    Ok(match good {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     })
+}
+
+/// Runs the suite on each weakened build; whether it found a broken promise in every one.
+fn finds_all(suite: &Suite, weakened: &[Weakness]) -> Result<bool> {
+    let mut found = Vec::new();
+    for &weakness in weakened {
+        let name = weakness.name();
+        say(&format!("without a mechanism: {name}"));
+        let suite = Suite {
+            out: suite.out.join(name),
+            weakness: Some(weakness),
+            ..suite.clone()
+        };
+        let report = suite.run(&mut say)?;
+        found.push((name, report.broken_promise().cloned()));
+    }
+    for (name, failure) in &found {
+        match failure {
+            None => say(&format!(
+                "{name:<20} NOT FOUND in {} seeds",
+                suite.seeds.len()
+            )),
+            Some(failure) => {
+                let first = failure.broken.first().map_or("", String::as_str);
+                say(&format!(
+                    "{name:<20} found by seed {}: {first}",
+                    failure.seed
+                ));
+            }
+        }
+    }
+    Ok(found.iter().all(|(_, failure)| failure.is_some()))
 }
 
 fn tell(report: &Report) {
@@ -72,7 +124,7 @@ fn tell(report: &Report) {
     let failed: Vec<_> = report
         .failed
         .iter()
-        .map(|(seed, _)| seed.to_string())
+        .map(|failure| failure.seed.to_string())
         .collect();
     match failed.is_empty() {
         true => say("no promise was broken"),

@@ -9,9 +9,10 @@ use crate::cell::Cell;
 use crate::coverage::Coverage;
 use crate::run::{Outcome, run};
 use crate::schedule::Schedule;
+use crate::weakness::Weakness;
 
 /// After so many sales the installation is started anew: every reader folds every sale of its log.
-const SALES_MAX: u64 = 25;
+const SALES_MAX: usize = 25;
 
 /// The longest that a seed should take. Told, and no promise.
 const SEED_MAX: Duration = Duration::from_secs(45);
@@ -23,15 +24,26 @@ pub struct Suite {
     pub seeds: Vec<u64>,
     /// Where the folders of runs go.
     pub out: PathBuf,
-    /// Whether the first failure ends it.
-    pub stop_at_failure: bool,
+    /// Whether the folders of runs without a failure are kept, too.
+    pub keep: bool,
+    /// What is switched off in the services; then the first broken promise ends the suite.
+    pub weakness: Option<Weakness>,
+}
+
+/// A seed that failed.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// The seed.
+    pub seed: u64,
+    /// Broken promises, in words; empty when the run itself failed.
+    pub broken: Vec<String>,
 }
 
 /// What came of it.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Seeds that failed, with what broke.
-    pub failed: Vec<(u64, Vec<String>)>,
+    /// Seeds that failed.
+    pub failed: Vec<Failure>,
     /// What was injected.
     pub coverage: Coverage,
     /// How long each seed took.
@@ -44,6 +56,14 @@ impl Report {
     pub fn holds(&self) -> bool {
         self.failed.is_empty() && self.coverage.problems().is_empty()
     }
+
+    /// The first failure that is a broken promise.
+    #[must_use]
+    pub fn broken_promise(&self) -> Option<&Failure> {
+        self.failed
+            .iter()
+            .find(|failure| !failure.broken.is_empty())
+    }
 }
 
 impl Suite {
@@ -53,61 +73,77 @@ impl Suite {
     /// When an installation does not come up, or a file cannot be written.
     pub fn run(&self, say: &mut dyn FnMut(&str)) -> Result<Report> {
         let mut report = Report::default();
-        for (nth, seeds) in self.seeds.chunks(usize::try_from(SALES_MAX)?).enumerate() {
-            let folder = self.out.join(format!("installation-{}", nth + 1));
-            let begun = Instant::now();
-            let mut cell = Some(Cell::start(&folder)?);
-            say(&format!(
-                "started everything in {:.1} s",
-                begun.elapsed().as_secs_f64()
-            ));
-            for &seed in seeds {
-                let well = match &cell {
-                    Some(cell) => self.seed(cell, seed, &mut report, say),
-                    None => false,
-                };
-                if !well {
-                    if self.stop_at_failure {
-                        return Ok(report);
-                    }
-                    // What failed may have left anything behind.
-                    cell = None;
-                    let folder = self.out.join(format!("installation-after-{seed}"));
-                    cell.replace(Cell::start(&folder)?);
-                }
+        let mut cell = None;
+        let mut sales = 0;
+        for &seed in &self.seeds {
+            if sales == SALES_MAX {
+                cell = None;
             }
+            let used = match cell.take() {
+                Some(cell) => cell,
+                None => {
+                    sales = 0;
+                    self.start(seed, say)?
+                }
+            };
+            sales += 1;
+            if self.seed(&used, seed, &mut report, say) {
+                cell = Some(used);
+            } else if self.weakness.is_some() && report.broken_promise().is_some() {
+                break;
+            }
+            // What failed may have left anything behind: then the next seed has a new one.
         }
         Ok(report)
+    }
+
+    fn start(&self, seed: u64, say: &mut dyn FnMut(&str)) -> Result<Cell> {
+        let folder = self.out.join(format!("installation-of-{seed}"));
+        if folder.exists() {
+            std::fs::remove_dir_all(&folder)?;
+        }
+        let begun = Instant::now();
+        let cell = Cell::start(&folder, self.weakness)?;
+        say(&format!(
+            "started everything in {:.1} s",
+            begun.elapsed().as_secs_f64()
+        ));
+        Ok(cell)
     }
 
     /// Runs one seed; whether it went well.
     fn seed(&self, cell: &Cell, seed: u64, report: &mut Report, say: &mut dyn FnMut(&str)) -> bool {
         let schedule = Schedule::of(seed);
         let folder = self.out.join(format!("seed-{seed}"));
-        match run(cell, &schedule, &folder) {
+        let (broken, why) = match run(cell, &schedule, &folder) {
             Ok(outcome) => {
                 say(&line(seed, &outcome));
-                let kinds: Vec<_> = outcome
-                    .injected
-                    .faults
-                    .iter()
-                    .map(|(kind, _)| *kind)
-                    .collect();
+                let faults = outcome.injected.faults.iter();
+                let kinds: Vec<_> = faults.map(|(kind, _)| *kind).collect();
                 report.coverage.count(seed, &kinds, outcome.winners);
                 report.took.push(outcome.took);
                 if outcome.broken.is_empty() {
-                    let _ = std::fs::remove_dir_all(&folder);
+                    match self.keep {
+                        true => keep_logs(cell.folder(), &folder),
+                        false => drop(std::fs::remove_dir_all(&folder)),
+                    }
                     return true;
                 }
-                failed(cell, &schedule, &folder, outcome.broken, report, say);
-                false
+                (outcome.broken.clone(), outcome.broken)
             }
-            Err(error) => {
-                let broken = vec![format!("{error:#}")];
-                failed(cell, &schedule, &folder, broken, report, say);
-                false
-            }
+            Err(error) => (Vec::new(), vec![format!("the run failed: {error:#}")]),
+        };
+        keep_logs(cell.folder(), &folder);
+        say(format!("FAILED {schedule}").trim_end());
+        for line in &why {
+            say(&format!("  {line}"));
         }
+        say(&format!(
+            "  again: make chaos SEED={seed}; timeline, transcript, log and all processes' logs: {}",
+            folder.display()
+        ));
+        report.failed.push(Failure { seed, broken });
+        false
     }
 }
 
@@ -128,28 +164,6 @@ fn line(seed: u64, outcome: &Outcome) -> String {
         winners.after,
         outcome.took.as_secs_f64()
     )
-}
-
-/// Tells a failure so that it can be looked into, and keeps what is known of it.
-fn failed(
-    cell: &Cell,
-    schedule: &Schedule,
-    folder: &Path,
-    broken: Vec<String>,
-    report: &mut Report,
-    say: &mut dyn FnMut(&str),
-) {
-    say(&format!("FAILED {schedule}"));
-    for line in &broken {
-        say(&format!("  {line}"));
-    }
-    keep_logs(cell.folder(), folder);
-    say(&format!(
-        "  again: make chaos SEED={}; timeline, transcript, log and the logs of all processes: {}",
-        schedule.seed,
-        folder.display()
-    ));
-    report.failed.push((schedule.seed, broken));
 }
 
 /// Copies the logs of the processes, as far as they can be read.

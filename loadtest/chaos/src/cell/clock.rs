@@ -50,7 +50,7 @@ impl Clock {
             .iter()
             .map(|folder| Path::new(folder).join("libfaketimeMT.so.1"))
             .find(|library| library.is_file())
-            .context("faketime is not installed: run `deploy/dev/install.sh chaos`")?;
+            .context("faketime is not installed: run `deploy/dev/install.sh test`")?;
         Ok(options
             .env("LD_PRELOAD", library.display().to_string())
             .env("FAKETIME_TIMESTAMP_FILE", self.file.display().to_string())

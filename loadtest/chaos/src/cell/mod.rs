@@ -23,6 +23,7 @@ pub use clock::Shift;
 pub use redis::{Hurt, Servers};
 pub use service::Service;
 
+use crate::weakness::Weakness;
 use service::Program;
 
 /// The broker's proxies: one for each gateway, one for the order-writer, one for the watch.
@@ -34,7 +35,7 @@ const WAYS: usize = 4;
 const PATIENT: &str = "[engine]\nfresh_for = \"3s\"\nconfirm_max = \"8s\"";
 
 /// The watch may recover as often as faults are injected.
-const WATCH: &str = "";
+const WATCH: &str = "recoveries_max = 1000";
 
 /// The running installation. It ends with this value: the services before what they need.
 pub struct Cell {
@@ -65,11 +66,12 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Cell {
-    /// Starts everything, with its files in this folder, and waits until all is ready.
+    /// Starts everything, with its files in this folder, and waits until all is ready. Of services
+    /// that were built to be weakened, this mechanism is switched off.
     ///
     /// # Errors
     /// When something is not installed or does not come up.
-    pub fn start(folder: &Path) -> Result<Self> {
+    pub fn start(folder: &Path, weakness: Option<Weakness>) -> Result<Self> {
         std::fs::create_dir_all(folder)?;
         let (kafka, postgres, trio) = servers()?;
         let database = postgres.database()?.keep();
@@ -83,13 +85,13 @@ impl Cell {
         let mut services = Services::default();
         for (nth, knobs) in ["", PATIENT].into_iter().enumerate() {
             let of_this = settings.with_log(of_log(nth)?).with_more(knobs);
-            services.gateway(&of_this, &format!("gateway-{}", nth + 1))?;
+            services.gateway(&of_this, &format!("gateway-{}", nth + 1), weakness)?;
         }
         let behind_proxy = database.url_at(database_way.port());
         let of_writer = settings.with_log(of_log(2)?).with_database(behind_proxy);
-        let writer = Service::start(&of_writer, &Program::OrderWriter)?;
+        let writer = Service::start(&of_writer, &Program::OrderWriter, weakness)?;
         let of_watch = settings.with_log(of_log(3)?);
-        let watch = Service::start(&of_watch, &Program::Watch(WATCH))?;
+        let watch = Service::start(&of_watch, &Program::Watch(WATCH), weakness)?;
         let first = services.ports.first().copied().context("a gateway")?;
         settings.dropgate(first, writer.ops_port())?;
         settings.reconciler("reconciler")?;
@@ -205,8 +207,13 @@ struct Services {
 }
 
 impl Services {
-    fn gateway(&mut self, settings: &Settings, name: &str) -> Result<()> {
-        let gateway = Service::start(settings, &Program::Gateway(name))?;
+    fn gateway(
+        &mut self,
+        settings: &Settings,
+        name: &str,
+        weakness: Option<Weakness>,
+    ) -> Result<()> {
+        let gateway = Service::start(settings, &Program::Gateway(name), weakness)?;
         self.ports.push(gateway.gateway_ports()?);
         self.gateways.push(Mutex::new(gateway));
         Ok(())

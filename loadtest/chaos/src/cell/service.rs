@@ -8,6 +8,7 @@ use dropgate_testkit::stack::{GatewayPorts, Settings};
 use dropgate_testkit::{Process, ProcessOptions, tools};
 
 use super::clock::{Clock, Shift};
+use crate::weakness::Weakness;
 
 /// How long an ordered end may take: it has deadlines of its own, far below.
 const END: Duration = Duration::from_secs(60);
@@ -36,7 +37,11 @@ pub struct Service {
 }
 
 impl Service {
-    pub(super) fn start(settings: &Settings, program: &Program<'_>) -> Result<Self> {
+    pub(super) fn start(
+        settings: &Settings,
+        program: &Program<'_>,
+        weakness: Option<Weakness>,
+    ) -> Result<Self> {
         let ops = Port::reserve()?;
         let (name, binary, file, public) = match program {
             Program::Gateway(name) => {
@@ -59,10 +64,13 @@ impl Service {
         };
         let clock = Clock::new(settings.folder().join(format!("{name}.clock")))?;
         let verb = matches!(program, Program::Watch(_)).then(|| "watch".to_owned());
-        let options = ProcessOptions::of_ours(binary)?
+        let mut options = ProcessOptions::of_ours(binary)?
             .args(verb)
             .args(["--config".to_owned(), file.display().to_string()])
             .log(&settings.folder().join(format!("{name}.log")));
+        if let Some(weakness) = weakness {
+            options = options.env("DROPGATE_WEAKENED", weakness.name());
+        }
         let process = clock.worn_by(options)?.start()?;
         Ok(Self {
             name: name.to_owned(),
