@@ -24,10 +24,11 @@ fn main() -> Result<()> {
     let redis = Redis::start(&RedisOptions::default())?;
     let runtime = tokio::runtime::Runtime::new()?;
     let operator = Operator::new(RedisConfig::at(&redis.operator_url()));
-    let hashes = runtime.block_on(operator.load_scripts(Nonce([1; 16])))?;
+    let scope = Scope::new(SaleId::new("bench")?, LogId([1; 16]), Generation(1));
+    let hashes = runtime.block_on(operator.load_scripts(scope.sale(), Nonce([1; 16])))?;
     let bench = Bench {
         connection: redis.connect()?,
-        scope: Scope::new(SaleId::new("bench")?, LogId([1; 16]), Generation(1)),
+        scope,
         scripts: Scripts::from_started(&hashes)?,
     };
     let state = State {

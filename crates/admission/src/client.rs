@@ -3,7 +3,6 @@
 use crate::clock::Clock;
 use crate::config::RedisConfig;
 use crate::error::{CallError, ConnectError};
-use crate::facts::ServerFacts;
 use crate::keys::Scope;
 use crate::link::{Item, Link};
 use crate::reply::{Claimed, Closed, Raw, Reply, Tip};
@@ -158,12 +157,12 @@ impl Admission {
         self.run(call).await?.tip()
     }
 
-    /// What this Redis is: whether a sale may run on it.
+    /// Why no sale must run on this Redis, each with what to do about it. Empty: nothing.
     ///
     /// # Errors
     /// See [`CallError`].
-    pub async fn policy(&self) -> Result<ServerFacts, CallError> {
-        self.inner.link.info().await
+    pub async fn problems(&self) -> Result<Vec<String>, CallError> {
+        Ok(self.inner.link.info().await?.problems())
     }
 
     /// Refuses new calls, waits for those in flight up to the command time-out, and disconnects.

@@ -95,13 +95,21 @@ impl Operator {
         })
     }
 
-    /// Whether a generation may begin on this Redis: a master that takes writes, never evicts,
-    /// and whose clock is less than a second from ours.
+    /// Whether Redis answers; of a cluster, any node.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn ping(&self) -> Result<(), CallError> {
+        self.link().await?.info().await.map(drop)
+    }
+
+    /// Whether a generation of this sale may begin on this Redis: a master that takes writes,
+    /// never evicts, and whose clock is less than a second from ours.
     ///
     /// # Errors
     /// Why not.
-    pub async fn certify(&self) -> Result<(), NotCertified> {
-        let problems = self.policy().await?.problems();
+    pub async fn certify(&self, sale: &SaleId) -> Result<(), NotCertified> {
+        let problems = self.policy(sale).await?.problems();
         if !problems.is_empty() {
             return Err(NotCertified::Unfit(problems));
         }
@@ -124,19 +132,23 @@ impl Operator {
         Ok(())
     }
 
-    /// What this Redis is.
+    /// What the Redis of this sale is.
     ///
     /// # Errors
     /// See [`CallError`].
-    pub async fn policy(&self) -> Result<ServerFacts, CallError> {
+    pub async fn policy(&self, _sale: &SaleId) -> Result<ServerFacts, CallError> {
         self.link().await?.info().await
     }
 
-    /// Whether Redis holds all of these scripts.
+    /// Whether the Redis of this sale holds all of these scripts.
     ///
     /// # Errors
     /// See [`CallError`].
-    pub async fn scripts_loaded(&self, hashes: &[ScriptHash]) -> Result<bool, CallError> {
+    pub async fn scripts_loaded(
+        &self,
+        _sale: &SaleId,
+        hashes: &[ScriptHash],
+    ) -> Result<bool, CallError> {
         let mut args = vec!["EXISTS".to_owned()];
         args.extend(hashes.iter().map(|hash| hash.sha1.to_string()));
         match self.command("SCRIPT", &args).await? {
@@ -147,12 +159,16 @@ impl Operator {
         }
     }
 
-    /// Loads the scripts of a nonce, which must never have been loaded before: a Redis that holds
+    /// Loads the scripts of a nonce where this sale lives. The nonce must never have been loaded before: a Redis that holds
     /// them must be one that did not forget since.
     ///
     /// # Errors
     /// See [`CallError`].
-    pub async fn load_scripts(&self, nonce: Nonce) -> Result<Vec<ScriptHash>, CallError> {
+    pub async fn load_scripts(
+        &self,
+        _sale: &SaleId,
+        nonce: Nonce,
+    ) -> Result<Vec<ScriptHash>, CallError> {
         let hashes = hashes_for(nonce);
         for ((_, text), hash) in scripts_for(nonce).iter().zip(&hashes) {
             let reply = self.command("SCRIPT", &["LOAD", text]).await?;

@@ -194,7 +194,7 @@ impl Engine {
                 return Err(AdminError::Halted(why));
             }
         }
-        shared.operator()?.certify().await?;
+        shared.operator()?.certify(sale).await?;
         let opening = Beginning {
             from: generation,
             by,

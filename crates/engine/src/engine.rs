@@ -215,8 +215,8 @@ async fn watch_sales(shared: Arc<Shared>, stop: CancellationToken) {
 /// Asks Redis now and then whether its settings are fit for a sale.
 async fn watch_policy(shared: Arc<Shared>, stop: CancellationToken) {
     loop {
-        let problems = match shared.admission.policy().await {
-            Ok(facts) => facts.problems(),
+        let problems = match shared.admission.problems().await {
+            Ok(problems) => problems,
             Err(error) => vec![format!("redis: {error}")],
         };
         let pause = if problems.is_empty() {

@@ -77,13 +77,13 @@ pub(crate) async fn begin_generation(
 ) -> Result<bool, AdminError> {
     let operator = shared.operator()?;
     let from = beginning.from;
-    let (nonce, loaded) = nonce_for(shared, operator, from).await?;
+    let (nonce, loaded) = nonce_for(shared, operator, &served.sale.pin().sale, from).await?;
     if !start(shared, served, beginning, nonce).await? {
         return Ok(false);
     }
     // The scripts first: a Redis that forgets while the state is written cannot run the switch.
     if !loaded {
-        operator.load_scripts(nonce).await?;
+        operator.load_scripts(&served.sale.pin().sale, nonce).await?;
     }
     let scripts = Scripts::from_started(&hashes_for(nonce))
         .map_err(|error| AdminError::Unavailable(error.to_string()))?;
@@ -170,12 +170,13 @@ async fn overtaken(operator: &Operator, sale: &SaleId, ours: &Scope) -> Result<b
 async fn nonce_for(
     shared: &Shared,
     operator: &Operator,
+    sale: &SaleId,
     from: Generation,
 ) -> Result<(Nonce, bool), AdminError> {
     let newest = *shared.followed.newest_nonce.read();
     if let Some(nonce) = newest.filter(|_| from == Generation(0)) {
         // The hashes of this release's scripts: another release's are not found loaded.
-        if operator.scripts_loaded(&hashes_for(nonce)).await? {
+        if operator.scripts_loaded(sale, &hashes_for(nonce)).await? {
             return Ok((nonce, true));
         }
     }

@@ -99,7 +99,7 @@ impl Engine {
             return Ok(Recovered::Overtaken(now()));
         }
         let operator = shared.operator()?;
-        operator.certify().await?;
+        operator.certify(&served.sale.pin().sale).await?;
         on_progress(Progress::Certified);
         let pin = served.sale.pin();
         let scope = Scope::new(pin.sale.clone(), pin.log_id, recovery.from);

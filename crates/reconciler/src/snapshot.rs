@@ -61,12 +61,16 @@ async fn open_redis(config: &Config) -> Result<Operator, Obstacle> {
     let connected = Operator::connect(&config.redis).await;
     let redis = connected.map_err(|error| Obstacle::new(Where::Redis, &error))?;
     // A client connects in the background: only a question tells.
-    let answers = redis.policy().await;
+    let answers = redis.ping().await;
     answers.map_err(|error| Obstacle::new(Where::Redis, &error))?;
     Ok(redis)
 }
 
-async fn open_store(config: &StoreConfig) -> Result<Store, Obstacle> {
+/// The database, which answers; a file that is not there is not made.
+///
+/// # Errors
+/// Why it cannot be read.
+pub async fn open_store(config: &StoreConfig) -> Result<Store, Obstacle> {
     // A SQLite file that is not there would be made; to look for it changes nothing.
     let url = config.url.expose_secret();
     if let Some(path) = url.strip_prefix("sqlite:") {

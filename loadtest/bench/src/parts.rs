@@ -118,9 +118,9 @@ impl Parts {
     pub async fn unlogged_sale(&self, url: &str, stock: u64, wins: usize) -> Result<Unlogged> {
         let operator = Operator::connect(&RedisConfig::at(url)).await?;
         let nonce = Nonce(random()?);
-        operator.load_scripts(nonce).await?;
-        let scripts = Scripts::from_started(&hashes_for(nonce))?;
         let scope = Scope::new(SaleId::new("minimal")?, LogId(random()?), Generation(1));
+        operator.load_scripts(scope.sale(), nonce).await?;
+        let scripts = Scripts::from_started(&hashes_for(nonce))?;
         let window = u32::try_from(wins + 1).ok().and_then(NonZeroU32::new);
         let state = State {
             definition: Definition::of(stock),

@@ -56,7 +56,9 @@ async fn after_script_flush_every_call_says_noscript() {
 async fn the_scripts_of_another_nonce_do_not_answer_for_these() {
     let sale = Sale::open(Definition::of(5)).await;
     sale.cli(&["SCRIPT", "FLUSH"]);
-    let other = sale.operator.load_scripts(Nonce([1; 16])).await.unwrap();
+    let nonce = Nonce([1; 16]);
+    let other = sale.operator.load_scripts(sale.scope.sale(), nonce);
+    let other = other.await.unwrap();
     assert_eq!(all_refuse(&sale).await, CallError::NoScript);
     let other = Scripts::from_started(&other).unwrap();
     let claim = claim("u", 1);
@@ -95,7 +97,11 @@ async fn reopened(old: Sale) -> Sale {
     let gateway = Admission::connect(&config(&old.redis.gateway_url()))
         .await
         .unwrap();
-    operator.load_scripts(crate::fixture::NONCE).await.unwrap();
+    let nonce = crate::fixture::NONCE;
+    operator
+        .load_scripts(old.scope.sale(), nonce)
+        .await
+        .unwrap();
     let state = crate::fixture::fresh(old.scope.sale(), Definition::of(5));
     crate::fixture::make_current(&operator, &old.scripts, &old.scope, &state, []).await;
     Sale {
@@ -118,8 +124,8 @@ async fn a_replica_refuses_writes_and_once_promoted_says_noscript() {
     let gateway = Admission::connect(&config(&replica.gateway_url()))
         .await
         .unwrap();
-    let facts = gateway.policy().await.unwrap();
-    assert!(facts.problems()[0].contains("slave"), "{facts:?}");
+    let problems = gateway.problems().await.unwrap();
+    assert!(problems[0].contains("slave"), "{problems:?}");
     let ask = || async {
         let claim = claim("new", 2);
         let reply = gateway.claim(&sale.scope, &sale.scripts, Seq(0), &claim);

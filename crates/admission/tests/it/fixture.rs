@@ -124,7 +124,10 @@ impl Sale {
         let gateway = Admission::connect(&config(&redis.gateway_url()))
             .await
             .unwrap();
-        let hashes = operator.load_scripts(NONCE).await.unwrap();
+        let hashes = operator
+            .load_scripts(&sale_id("drop-1"), NONCE)
+            .await
+            .unwrap();
         let scripts = Scripts::from_started(&hashes).unwrap();
         let scope = Scope::new(sale_id("drop-1"), LOG, Generation(1));
         let mut state = fresh(scope.sale(), definition);

@@ -18,10 +18,10 @@ fn operator(redis: &Redis) -> Operator {
 #[tokio::test]
 async fn a_plain_master_is_certified() {
     let redis = redis();
-    operator(&redis).certify().await.unwrap();
+    operator(&redis).certify(&sale_id("a")).await.unwrap();
     let gateway = Admission::connect(&config(&redis.gateway_url())).await;
-    let facts = gateway.unwrap().policy().await.unwrap();
-    assert_eq!(facts.problems(), [""; 0]);
+    assert_eq!(gateway.unwrap().problems().await.unwrap(), [""; 0]);
+    let facts = operator(&redis).policy(&sale_id("a")).await.unwrap();
     assert_eq!(
         (&*facts.role, &*facts.maxmemory_policy),
         ("master", "noeviction")
@@ -36,9 +36,9 @@ async fn a_redis_that_evicts_keys_is_refused_and_the_policy_named() {
     })
     .unwrap();
     let gateway = Admission::connect(&config(&redis.gateway_url())).await;
-    let problems = gateway.unwrap().policy().await.unwrap().problems();
+    let problems = gateway.unwrap().problems().await.unwrap();
     assert!(problems[0].contains("allkeys-lru"), "{problems:?}");
-    let error = operator(&redis).certify().await.unwrap_err();
+    let error = operator(&redis).certify(&sale_id("a")).await.unwrap_err();
     assert_eq!(error, NotCertified::Unfit(problems));
 }
 
@@ -49,13 +49,13 @@ async fn a_replica_or_a_master_that_takes_no_writes_is_refused() {
     redis
         .cli(&["CONFIG", "SET", "min-replicas-to-write", "1"])
         .unwrap();
-    let error = operator.certify().await.unwrap_err();
+    let error = operator.certify(&sale_id("a")).await.unwrap_err();
     assert!(
         matches!(error, NotCertified::Call(CallError::NotWritable(_))),
         "{error:?}"
     );
     redis.cli(&["REPLICAOF", "127.0.0.1", "1"]).unwrap();
-    let error = operator.certify().await.unwrap_err();
+    let error = operator.certify(&sale_id("a")).await.unwrap_err();
     assert!(matches!(error, NotCertified::Unfit(_)), "{error:?}");
 }
 
@@ -64,7 +64,7 @@ async fn wrong_credentials_of_the_operator_are_a_clear_error_at_the_first_call()
     let redis = redis();
     let url = format!("redis://operator:hunter2@127.0.0.1:{}", redis.port());
     let operator = Operator::new(config(&url));
-    let error = operator.certify().await.unwrap_err();
+    let error = operator.certify(&sale_id("a")).await.unwrap_err();
     let shown = format!("{error} {error:?}");
     assert!(
         matches!(error, NotCertified::Call(CallError::Denied(_))),
@@ -73,7 +73,10 @@ async fn wrong_credentials_of_the_operator_are_a_clear_error_at_the_first_call()
     assert!(shown.contains("WRONGPASS") && !shown.contains("hunter2"));
     // A gateway's user is told apart from one who may load scripts.
     let gateway = Operator::new(config(&redis.gateway_url()));
-    let error = gateway.load_scripts(NONCE).await.unwrap_err();
+    let error = gateway
+        .load_scripts(&sale_id("a"), NONCE)
+        .await
+        .unwrap_err();
     assert!(matches!(error, CallError::Denied(_)), "{error:?}");
 }
 
@@ -82,16 +85,44 @@ async fn scripts_are_known_by_the_hashes_of_their_texts() {
     let redis = redis();
     let operator = operator(&redis);
     let hashes = hashes_for(NONCE);
-    assert!(!operator.scripts_loaded(&hashes).await.unwrap());
-    assert_eq!(operator.load_scripts(NONCE).await.unwrap(), hashes);
-    assert!(operator.scripts_loaded(&hashes).await.unwrap());
+    assert!(
+        !operator
+            .scripts_loaded(&sale_id("a"), &hashes)
+            .await
+            .unwrap()
+    );
+    assert_eq!(
+        operator.load_scripts(&sale_id("a"), NONCE).await.unwrap(),
+        hashes
+    );
+    assert!(
+        operator
+            .scripts_loaded(&sale_id("a"), &hashes)
+            .await
+            .unwrap()
+    );
     let other = hashes_for(Nonce([1; 16]));
-    assert!(!operator.scripts_loaded(&other).await.unwrap());
+    assert!(
+        !operator
+            .scripts_loaded(&sale_id("a"), &other)
+            .await
+            .unwrap()
+    );
     // One of another nonce among them is enough.
     let mixed = [&hashes[..3], &other[3..]].concat();
-    assert!(!operator.scripts_loaded(&mixed).await.unwrap());
+    assert!(
+        !operator
+            .scripts_loaded(&sale_id("a"), &mixed)
+            .await
+            .unwrap()
+    );
     redis.cli(&["SCRIPT", "FLUSH"]).unwrap();
-    assert!(!operator.scripts_loaded(&hashes).await.unwrap());
+    assert!(
+        !operator
+            .scripts_loaded(&sale_id("a"), &hashes)
+            .await
+            .unwrap()
+    );
 }
 
 fn entries(n: u64) -> Vec<Entry> {
@@ -196,7 +227,7 @@ async fn a_generation_that_lost_claims_while_it_was_built_is_refused() {
 async fn only_a_built_generation_becomes_current_and_never_an_earlier_one() {
     let redis = redis();
     let operator = operator(&redis);
-    let hashes = operator.load_scripts(NONCE).await.unwrap();
+    let hashes = operator.load_scripts(&sale_id("a"), NONCE).await.unwrap();
     let scripts = Scripts::from_started(&hashes).unwrap();
     let sale = sale_id("a");
     let scope = |log, g| Scope::new(sale.clone(), LogId([log; 16]), Generation(g));

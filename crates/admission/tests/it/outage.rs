@@ -165,7 +165,7 @@ async fn the_client_comes_back_after_a_restart() {
         |reply| *reply == Err(CallError::NoScript),
     )
     .await;
-    assert_eq!(gateway.policy().await.unwrap().problems(), [""; 0]);
+    assert_eq!(gateway.problems().await.unwrap(), [""; 0]);
 }
 
 #[tokio::test]
@@ -275,7 +275,7 @@ async fn a_wrong_password_is_a_clear_error_without_the_password() {
     config.username = Some("gateway".into());
     config.password = Some(dropgate_testkit::redis::GATEWAY_PASSWORD.into());
     let gateway = Admission::connect(&config).await.unwrap();
-    gateway.policy().await.unwrap();
+    gateway.problems().await.unwrap();
     let shown = format!("{gateway:?} {config:?}");
     assert!(!shown.contains("test-password"), "{shown}");
 }

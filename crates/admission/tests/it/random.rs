@@ -413,7 +413,9 @@ fn scripts_do_what_the_model_does() {
         .build()
         .unwrap();
     let operator = Operator::new(config(&redis.operator_url()));
-    let hashes = runtime.block_on(operator.load_scripts(NONCE)).unwrap();
+    let hashes = runtime
+        .block_on(operator.load_scripts(&sale_id("drop-1"), NONCE))
+        .unwrap();
     let scripts = Scripts::from_started(&hashes).unwrap();
     let (case, seen) = (Cell::new(0), RefCell::new(BTreeMap::new()));
     let cases = ProptestConfig::with_cases(96);
