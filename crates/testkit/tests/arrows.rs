@@ -42,6 +42,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "dropgate-domain",
             "dropgate-admission",
             "dropgate-engine",
+            "dropgate-events",
             "dropgate-stream",
             "dropgate-testkit",
         ],
