@@ -126,6 +126,18 @@ impl Kafka {
         Ok(format!("127.0.0.1:{port}"))
     }
 
+    /// Adds a line of `server.properties`; it holds from the next restart on, and over an earlier
+    /// line of the same name.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn configure(&self, line: &str) -> Result<()> {
+        let file = self.folder.path().join("server.properties");
+        let mut file = std::fs::OpenOptions::new().append(true).open(file)?;
+        writeln!(file, "\n{line}")?;
+        Ok(())
+    }
+
     /// The address (`host:port`) for clients that are to reach it directly.
     #[must_use]
     pub fn brokers(&self) -> String {

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod breaker;
 mod faults;
 mod reading;
 mod records;

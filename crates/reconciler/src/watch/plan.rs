@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// The pause before a recovery that failed is tried again, doubled from the first to the second.
-const RETRY_PAUSE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+const RETRY_PAUSE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
 /// So many wins are written in a second on a slow day: a large state is given time to be built
 /// before its builder is taken for dead.
 const WINS_A_SECOND: u64 = 20_000;
