@@ -10,8 +10,9 @@ use dropgate_domain::{Body, Seq, Win};
 use dropgate_events::decode_event;
 use std::sync::{Arc, OnceLock};
 
-/// The environment variable that says what is switched off.
-const VARIABLE: &str = "DROPGATE_WEAKENED";
+/// The environment variable that says what is switched off. Not one of `DROPGATE_..`: those are
+/// keys of the configuration, and an unknown one is refused.
+const VARIABLE: &str = "WEAKENED";
 
 /// What can be switched off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -86,7 +86,7 @@ impl<'a> Injector<'a> {
     }
 
     fn begin(&self, fault: &Fault) {
-        self.timeline.done(fault.to_string());
+        self.timeline.fault(fault.to_string());
         lock(&self.injected).faults.push((fault.kind, now_ms()));
     }
 

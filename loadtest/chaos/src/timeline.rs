@@ -8,7 +8,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Who says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Said {
-    /// The suite did it.
+    /// A fault begins.
+    Fault,
+    /// The suite does something else.
     Done,
     /// It was seen from outside: a state, a generation, a process that ended.
     Seen,
@@ -59,6 +61,11 @@ impl Timeline {
         self.begun_ms
     }
 
+    /// A fault that begins now.
+    pub fn fault(&self, text: impl Into<String>) {
+        self.note(now_ms(), Said::Fault, text.into());
+    }
+
     /// Something that the suite does now.
     pub fn done(&self, text: impl Into<String>) {
         self.note(now_ms(), Said::Done, text.into());
@@ -104,7 +111,8 @@ impl Timeline {
         {
             let ms = at_ms.saturating_sub(self.begun_ms);
             let word = match said {
-                Said::Done => "FAULT",
+                Said::Fault => "FAULT",
+                Said::Done => "does",
                 Said::Seen => "seen",
                 Said::Found => "FOUND",
             };
@@ -152,7 +160,7 @@ mod tests {
     fn it_reads_in_the_order_of_time_with_what_was_told_in_each_second() {
         let timeline = Timeline::begun_at(1000);
         timeline.note(3500, Said::Seen, "gateway 1: generation 2".into());
-        timeline.note(2250, Said::Done, "FLUSHALL\non the master".into());
+        timeline.note(2250, Said::Fault, "FLUSHALL\non the master".into());
         let told = [(1100, "won"), (1200, "won"), (2300, "void")].map(|(ms, s)| (ms, s.to_owned()));
         let text = timeline.text(&told);
         assert_eq!(

@@ -69,7 +69,7 @@ impl Service {
             .args(["--config".to_owned(), file.display().to_string()])
             .log(&settings.folder().join(format!("{name}.log")));
         if let Some(weakness) = weakness {
-            options = options.env("DROPGATE_WEAKENED", weakness.name());
+            options = options.env("WEAKENED", weakness.name());
         }
         let process = clock.worn_by(options)?.start()?;
         Ok(Self {
