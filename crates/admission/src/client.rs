@@ -4,12 +4,12 @@ use crate::clock::Clock;
 use crate::config::RedisConfig;
 use crate::error::{CallError, ConnectError};
 use crate::keys::Scope;
-use crate::link::{Item, Link};
+use crate::link::{Item, Link, Slot};
 use crate::reply::{Claimed, Closed, Raw, Reply, Tip};
 use crate::scripts::{Script, Scripts};
 use bytes::Bytes;
 use dropgate_domain::{AttemptId, Digest, IdempotencyKey, Seq, TimeMs, UserId};
-use fred::types::{ClusterHash, Value};
+use fred::types::Value;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -92,11 +92,12 @@ impl Admission {
         let call = Call::new(
             Script::ClaimUnit,
             scripts,
+            keys.slot,
             &[&keys.current, &keys.state, &keys.claims, &keys.outbox],
         )
         .text(&keys.tag)
         .number(applied.0)
-        .number(self.deadline().await?.0)
+        .number(self.deadline(keys.slot).await?.0)
         .text(claim.user.as_str())
         .text(claim.key.as_str())
         .bytes(claim.attempt.0.to_vec())
@@ -121,11 +122,12 @@ impl Admission {
         let call = Call::new(
             Script::CloseSale,
             scripts,
+            keys.slot,
             &[&keys.current, &keys.state, &keys.outbox],
         )
         .text(&keys.tag)
         .number(applied.0)
-        .number(self.deadline().await?.0)
+        .number(self.deadline(keys.slot).await?.0)
         .bytes(prefix);
         self.run(call).await?.closed()
     }
@@ -149,6 +151,7 @@ impl Admission {
         let call = Call::new(
             Script::ReadTip,
             scripts,
+            keys.slot,
             &[&keys.current, &keys.state, &keys.outbox],
         )
         .text(&keys.tag)
@@ -162,7 +165,7 @@ impl Admission {
     /// # Errors
     /// See [`CallError`].
     pub async fn problems(&self) -> Result<Vec<String>, CallError> {
-        Ok(self.inner.link.info().await?.problems())
+        self.inner.link.problems().await
     }
 
     /// Refuses new calls, waits for those in flight up to the command time-out, and disconnects.
@@ -178,12 +181,12 @@ impl Admission {
     }
 
     /// The deadline of a call that is sent now, in Redis' time.
-    async fn deadline(&self) -> Result<TimeMs, CallError> {
+    async fn deadline(&self, slot: Slot) -> Result<TimeMs, CallError> {
         let clock = &self.inner.clock;
         let now = match clock.at(Instant::now()) {
             Some(now) => now,
             None => {
-                let now = self.inner.link.time().await?;
+                let now = self.inner.link.time(slot).await?;
                 clock.observe(now, Instant::now());
                 now
             }
@@ -196,16 +199,17 @@ impl Admission {
 /// One call of a script by its hash, in the making.
 pub(crate) struct Call {
     script: Script,
+    slot: Slot,
     args: Vec<Value>,
 }
 
 impl Call {
-    pub(crate) fn new(script: Script, scripts: &Scripts, keys: &[&str]) -> Self {
+    pub(crate) fn new(script: Script, scripts: &Scripts, slot: Slot, keys: &[&str]) -> Self {
         let mut args = Vec::with_capacity(2 + keys.len() + 7);
         args.push(hex_text(scripts.hash(script)));
         args.push(Value::Integer(i64::try_from(keys.len()).unwrap_or(0)));
         args.extend(keys.iter().map(|key| Value::from(*key)));
-        Self { script, args }
+        Self { script, slot, args }
     }
 
     pub(crate) fn text(mut self, text: &str) -> Self {
@@ -224,9 +228,7 @@ impl Call {
     }
 
     pub(crate) async fn send(self, link: &Link) -> Result<Raw, CallError> {
-        // All keys of a sale share a slot: that of the first.
-        let slot_of = ClusterHash::Offset(2);
-        let reply: Item = link.call("EVALSHA", slot_of, self.args).await?;
+        let reply: Item = link.call("EVALSHA", self.slot, self.args).await?;
         Raw::read(self.script, reply)
     }
 }

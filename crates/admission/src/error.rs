@@ -82,6 +82,50 @@ pub enum ConnectError {
     /// Redis answers and refuses the user, with its reason.
     #[error("redis refuses the user: {0}")]
     Denied(String),
+    /// The certificate of Redis cannot be verified, or Redis does not accept ours.
+    #[error("no TLS connection to redis: {0}")]
+    Untrusted(String),
+}
+
+impl ConnectError {
+    /// What somebody has to change the configuration for, if this is such an error.
+    pub(crate) fn refusal(error: &Error) -> Option<Self> {
+        let text: String = error.details().chars().take(TEXT_CHARS_MAX).collect();
+        if let CallError::Denied(text) = classify(error) {
+            return Some(Self::Denied(text));
+        }
+        // rustls' words arrive as those of an I/O error.
+        let of_tls = ["certificate", "received fatal alert"];
+        let untrusted = *error.kind() == ErrorKind::Tls || of_tls.iter().any(|w| text.contains(w));
+        untrusted.then_some(Self::Untrusted(text))
+    }
+}
+
+/// Where a command would run that did not run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Redirect {
+    /// `host:port`.
+    pub(crate) address: String,
+    text: String,
+}
+
+impl Redirect {
+    /// The error of who does not go there.
+    pub(crate) fn refused(self) -> CallError {
+        CallError::NotWritable(self.text)
+    }
+}
+
+/// Reads `MOVED slot host:port`; a host that is not named is the one that was asked.
+pub(crate) fn redirect(error: &Error, asked: &str) -> Option<Redirect> {
+    let text = error.details();
+    let address = text.strip_prefix("MOVED ")?.split(' ').nth(1)?;
+    let address = match address.strip_prefix(':') {
+        Some(port) => format!("{asked}:{port}"),
+        None => address.to_owned(),
+    };
+    let text = text.chars().take(TEXT_CHARS_MAX).collect();
+    Some(Redirect { address, text })
 }
 
 /// The longest text of Redis that is kept.
@@ -100,9 +144,10 @@ pub(crate) fn classify(error: &Error) -> CallError {
             CallError::NotWritable(text())
         }
         "NOAUTH" | "NOPERM" | "WRONGPASS" => CallError::Denied(text()),
-        // fred ends the connection on CLUSTERDOWN and gives this text to every call in flight;
-        // the others of a cluster say that a slot is on the move.
-        "CLUSTERDOWN" | "MOVED" | "ASK" | "TRYAGAIN" => CallError::Unavailable(Outage::Broken),
+        // A slot is on the move: what is asked here did not run.
+        "MOVED" | "ASK" | "TRYAGAIN" => CallError::NotWritable(text()),
+        // fred ends the connection on this and gives the text to every call in flight.
+        "CLUSTERDOWN" => CallError::Unavailable(Outage::Broken),
         // No prefix: fred's own words, not those of Redis.
         "" if *error.kind() == ErrorKind::Backpressure => CallError::Unavailable(Outage::TooMany),
         "" if is_unreadable(error.kind()) => CallError::Protocol(text()),
@@ -126,14 +171,6 @@ fn prefix(text: &str) -> &str {
     if capitals { word } else { "" }
 }
 
-/// The refusal of a user, if this is one.
-pub(crate) fn denial(error: &Error) -> Option<String> {
-    match classify(error) {
-        CallError::Denied(text) => Some(text),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,6 +192,8 @@ mod tests {
             "OOM command not allowed when used memory > 'maxmemory'.",
             "MISCONF Redis is configured to save RDB snapshots",
             "LOADING Redis is loading the dataset in memory",
+            "ASK 3999 127.0.0.1:6381",
+            "TRYAGAIN Multiple keys request during rehashing of slot",
         ] {
             let error = unknown(text);
             assert_eq!(error, CallError::NotWritable(text.to_owned()));
@@ -168,6 +207,42 @@ mod tests {
             of(ErrorKind::Auth, text),
             CallError::Denied(text.to_owned())
         );
+    }
+
+    #[test]
+    fn a_redirection_names_where_to_go() {
+        let of = |text: &'static str| redirect(&Error::new(ErrorKind::Cluster, text), "h");
+        let to = |text| of(text).map(|to| to.address);
+        assert_eq!(
+            to("MOVED 3999 10.0.0.1:6381").as_deref(),
+            Some("10.0.0.1:6381")
+        );
+        assert_eq!(to("MOVED 3999 :6381").as_deref(), Some("h:6381"));
+        for other in [
+            "MOVED 3999",
+            "ASK 3999 10.0.0.1:6381",
+            "ERR MOVED 1 a:1",
+            "",
+        ] {
+            assert_eq!(to(other), None, "{other}");
+        }
+        let refused = of("MOVED 1 a:1").unwrap().refused();
+        assert!(!refused.may_have_run(), "{refused:?}");
+    }
+
+    #[test]
+    fn tls_and_users_are_refused_for_good_and_nothing_else_is() {
+        let of = |kind, text: &'static str| ConnectError::refusal(&Error::new(kind, text));
+        let text = "invalid peer certificate: UnknownIssuer";
+        let untrusted = Some(ConnectError::Untrusted(text.to_owned()));
+        assert_eq!(of(ErrorKind::IO, text), untrusted);
+        let text = "WRONGPASS invalid username-password pair";
+        assert_eq!(
+            of(ErrorKind::Auth, text),
+            Some(ConnectError::Denied(text.to_owned()))
+        );
+        assert_eq!(of(ErrorKind::IO, "Connection refused (os error 111)"), None);
+        assert_eq!(of(ErrorKind::Timeout, "Request timed out."), None);
     }
 
     #[test]

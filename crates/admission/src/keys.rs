@@ -1,5 +1,6 @@
 //! The names of a sale's keys.
 
+use crate::link::Slot;
 use dropgate_domain::{Generation, LogId, SaleId};
 use sha2::{Digest as _, Sha256};
 use std::fmt;
@@ -26,6 +27,8 @@ pub struct Scope {
 pub(crate) struct Keys {
     /// `L:g`.
     pub tag: String,
+    /// Where all of them are in a cluster.
+    pub slot: Slot,
     /// String: the `L:g` that is current.
     pub current: String,
     /// Hash: the sale's counters and clock.
@@ -47,6 +50,7 @@ impl Scope {
             state: own("state"),
             claims: own("claims"),
             outbox: own("outbox"),
+            slot: Slot::of(&sale),
             tag,
         };
         Self {
@@ -138,6 +142,19 @@ mod tests {
         assert_eq!(keys.state, format!("dropgate:{{drop-1}}:{tag}:state"));
         assert_eq!(keys.claims, format!("dropgate:{{drop-1}}:{tag}:claims"));
         assert_eq!(keys.outbox, format!("dropgate:{{drop-1}}:{tag}:outbox"));
+    }
+
+    #[test]
+    fn all_keys_of_a_sale_are_in_the_slot_of_its_id() {
+        for name in ["drop-1", "a", "0", "x-9"] {
+            let sale = SaleId::new(name).unwrap();
+            let scope = Scope::new(sale.clone(), LogId([7; 16]), Generation(3));
+            let keys = scope.keys();
+            for key in [&keys.current, &keys.state, &keys.claims, &keys.outbox] {
+                assert_eq!(Slot::of_key(key), keys.slot, "{key}");
+                assert_eq!(Slot::of_key(key), Slot::of(&sale), "{key}");
+            }
+        }
     }
 
     #[test]

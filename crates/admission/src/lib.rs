@@ -21,7 +21,7 @@ mod reply;
 mod scripts;
 
 pub use client::{Admission, Claim};
-pub use config::{InvalidField, RedisConfig};
+pub use config::{InvalidField, RedisConfig, SentinelConfig, TlsConfig, Topology};
 pub use entry::Entry;
 pub use error::{CallError, ConnectError, Outage};
 pub use facts::ServerFacts;

@@ -1,177 +1,414 @@
-//! One connection to Redis, and the watchdog that replaces it. The only module that sends.
+//! Redis, whatever stands behind it: one server, the master that sentinels name, or the masters
+//! of a cluster.
 //!
-//! What fred does by default and must not do here (each was seen to bite):
-//! - it sends a command again whose reply did not come: one attempt per command;
-//! - it waits for ever: a time-out for every command, set on the client, because the options of a
-//!   single call are ignored by some commands;
-//! - its queue is unbounded. With a bound of its own it counts a refused command as queued for
-//!   ever, and then no longer flushes: so calls are counted here, and its bound is never reached;
-//! - on READONLY and LOADING it drops the connection and gives that error to every call in
-//!   flight, also to one that ran: such an error belongs to its own call only;
-//! - under steady traffic it does not notice that the other side is dead, and while it waits for a
-//!   full socket it takes no orders, not even to reconnect: so the watchdog takes a new client.
+//! A call is sent once. In a cluster it may be redirected once, within the same time: a command
+//! that was answered with MOVED did not run. What else a cluster answers while a slot is on its
+//! way (ASK, TRYAGAIN) is not followed: the scripts of a sale are not there yet, so the answer
+//! could only be that they are missing.
 
-use crate::config::RedisConfig;
-use crate::error::{CallError, ConnectError, Outage, classify, denial};
+mod cluster;
+mod dial;
+mod item;
+mod lane;
+mod sentinel;
+
+pub(crate) use item::Item;
+
+use crate::config::{RedisConfig, Topology};
+use crate::error::{CallError, ConnectError, Outage};
 use crate::facts::ServerFacts;
-use bytes::Bytes;
-use dropgate_domain::TimeMs;
-use fred::clients::Client;
-use fred::error::Error;
-use fred::interfaces::{ClientLike, EventInterface};
-use fred::types::config::{Config, ReconnectPolicy};
-use fred::types::{Builder, ClusterHash, CustomCommand, Value};
-use secrecy::ExposeSecret;
-use std::pin::pin;
+use cluster::Cluster;
+use dial::{Address, Dial};
+use dropgate_domain::{SaleId, TimeMs};
+use fred::types::Value;
+use futures::StreamExt;
+use futures::future::join_all;
+use futures::stream::FuturesUnordered;
+use lane::{Connection, Lane, Sent};
+use sentinel::Sentinels;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, TryAcquireError, watch};
-use tokio_util::task::AbortOnDropHandle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
 
-/// A reply, free of the client library's types.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Item {
-    Nil,
-    Int(i64),
-    Bytes(Bytes),
-    List(Vec<Item>),
+pub(crate) use lane::Connection as Server;
+
+/// A hash slot: all keys of a sale are in one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Slot(u16);
+
+impl Slot {
+    /// The slot of a sale's keys, which have its id for their hash tag.
+    pub(crate) fn of(sale: &SaleId) -> Self {
+        Self(fred::util::redis_keyslot(sale.as_str().as_bytes()))
+    }
+
+    /// The slot of a key, as Redis computes it.
+    #[cfg(test)]
+    pub(crate) fn of_key(key: &str) -> Self {
+        Self(fred::util::redis_keyslot(key.as_bytes()))
+    }
 }
 
-/// A connection that is kept up until this value is dropped.
+/// The connections to Redis. They are kept up until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Link {
-    current: watch::Receiver<Arc<Connection>>,
+    behind: Behind,
+    dial: Arc<Dial>,
+    topology: Topology,
     permits: Arc<Semaphore>,
     permits_max: u32,
-    command_timeout: Duration,
-    supervisor: AbortOnDropHandle<()>,
 }
 
-/// One client of fred, with what its calls have seen of it.
 #[derive(Debug)]
-struct Connection {
-    client: Client,
-    timeouts_in_row: AtomicU32,
-    timeouts_in_row_max: u32,
-    /// It has answered at least once.
-    served: AtomicBool,
-    /// It is to be replaced.
-    given_up: AtomicBool,
-    trouble: Notify,
-}
-
-/// The tasks behind a connection; they end when this is dropped.
-struct Tasks {
-    driver: AbortOnDropHandle<Result<(), Error>>,
-    _errors: AbortOnDropHandle<Result<(), Error>>,
+enum Behind {
+    Single(Lane),
+    Sentinels(Lane, Sentinels),
+    Cluster(Arc<Cluster>),
 }
 
 impl Link {
     /// Connects, waiting for it up to `connect_timeout`. If Redis cannot be reached by then, goes
-    /// on in the background; if it answers and refuses the user, that is an error.
+    /// on in the background; if it answers and refuses the user, or its certificate cannot be
+    /// verified, that is an error.
     pub(crate) async fn open(config: &RedisConfig) -> Result<Self, ConnectError> {
-        let (connection, tasks) = first(config).await?;
-        let (sender, current) = watch::channel(Arc::clone(&connection));
-        let supervisor = tokio::spawn(supervise(config.clone(), connection, tasks, sender));
+        let problems = config.problems();
+        if !problems.is_empty() {
+            let all: Vec<_> = problems.iter().map(ToString::to_string).collect();
+            return Err(ConnectError::Invalid(all.join("; ")));
+        }
+        let dial = Arc::new(Dial::new(config).await?);
+        let addresses = dial::addresses(config)?;
+        let behind = match config.topology {
+            Topology::Single => single(&dial, addresses).await?,
+            Topology::Sentinel => behind_sentinels(&dial, addresses, config).await?,
+            Topology::Cluster => in_cluster(&dial, addresses, config).await?,
+        };
         let permits_max = u32::try_from(config.calls_in_flight_max).unwrap_or(u32::MAX);
         Ok(Self {
-            current,
+            behind,
+            dial,
+            topology: config.topology,
             permits: Arc::new(Semaphore::new(config.calls_in_flight_max)),
             permits_max,
-            command_timeout: config.command_timeout,
-            supervisor: AbortOnDropHandle::new(supervisor),
         })
     }
 
-    /// Sends one command, once, and waits for its reply up to the command time-out. Dropping the
-    /// future does not undo what was sent.
+    /// Sends one command, once, to the master of a slot, and waits for its reply up to the
+    /// command time-out. Dropping the future does not undo what was sent.
     pub(crate) async fn call(
         &self,
         command: &'static str,
-        slot_of: ClusterHash,
+        slot: Slot,
         args: Vec<Value>,
     ) -> Result<Item, CallError> {
+        let begun = Instant::now();
+        let permit = self.permit()?;
+        let connection = self.server(slot)?;
+        let place = Place {
+            permit: Some(permit),
+            command_timeout: self.dial.command_timeout,
+        };
+        let result = match &self.behind {
+            Behind::Single(_) | Behind::Sentinels(..) => match connection.send(command, args).await
+            {
+                Sent::Answered(item) => Ok(item),
+                Sent::Redirected(to) => Err(to.refused()),
+                Sent::Failed(error) => Err(error),
+            },
+            Behind::Cluster(cluster) => {
+                let deadline = begun + self.dial.command_timeout;
+                in_time(cluster, &connection, deadline, command, args).await
+            }
+        };
+        if let (Behind::Sentinels(_, sentinels), Err(error)) = (&self.behind, &result)
+            && suspicious(error)
+        {
+            sentinels.hurry();
+        }
+        place.answered();
+        result
+    }
+
+    fn permit(&self) -> Result<OwnedSemaphorePermit, CallError> {
         let permit = Arc::clone(&self.permits).try_acquire_owned();
-        let permit = permit.map_err(|error| {
+        permit.map_err(|error| {
             CallError::Unavailable(match error {
                 TryAcquireError::NoPermits => Outage::TooMany,
                 TryAcquireError::Closed => Outage::NotConnected,
             })
-        })?;
-        let connection = Arc::clone(&self.current.borrow());
-        if connection.given_up.load(Ordering::Relaxed) || !connection.client.is_connected() {
-            return Err(CallError::Unavailable(Outage::NotConnected));
-        }
-        let command = CustomCommand::new_static(command, slot_of, false);
-        let sent = Sent {
-            permit: Some(permit),
-            command_timeout: self.command_timeout,
-        };
-        let reply: Result<Value, Error> = connection.client.custom(command, args).await;
-        sent.answered();
-        match reply {
-            Ok(value) => {
-                connection.saw_reply();
-                item(value)
-            }
-            Err(error) => {
-                let error = classify(&error);
-                connection.saw_error(&error);
-                Err(error)
-            }
+        })
+    }
+
+    /// The server that is the master of a slot now, for who must ask one and the same several
+    /// things.
+    pub(crate) fn server(&self, slot: Slot) -> Result<Arc<Server>, CallError> {
+        match &self.behind {
+            Behind::Single(lane) | Behind::Sentinels(lane, _) => lane.connection(),
+            Behind::Cluster(cluster) => cluster.owner(slot.0),
         }
     }
 
-    /// The time in Redis, in ms.
-    pub(crate) async fn time(&self) -> Result<TimeMs, CallError> {
-        let unreadable = || CallError::Protocol("TIME gave a reply of another type".to_owned());
-        let reply = self.call("TIME", ClusterHash::Random, Vec::new()).await?;
-        let Item::List(parts) = reply else {
-            return Err(unreadable());
-        };
-        let numbers: Vec<u64> = parts.iter().filter_map(decimal).collect();
-        match numbers[..] {
-            [seconds, micros] => Ok(TimeMs(seconds * 1000 + micros / 1000)),
-            _ => Err(unreadable()),
+    /// Any server that is connected.
+    pub(crate) fn any(&self) -> Result<Arc<Server>, CallError> {
+        match &self.behind {
+            Behind::Single(lane) | Behind::Sentinels(lane, _) => lane.connection(),
+            Behind::Cluster(cluster) => cluster.any(),
         }
     }
 
-    /// What INFO says.
-    pub(crate) async fn info(&self) -> Result<ServerFacts, CallError> {
-        match self.call("INFO", ClusterHash::Random, Vec::new()).await? {
-            Item::Bytes(text) => Ok(ServerFacts::from_info(&String::from_utf8_lossy(&text))),
-            _ => Err(CallError::Protocol(
-                "INFO gave a reply of another type".to_owned(),
-            )),
+    /// Why no sale must run on the masters, each with what to do about it. Of a cluster, those
+    /// that answer are asked.
+    pub(crate) async fn problems(&self) -> Result<Vec<String>, CallError> {
+        let Behind::Cluster(cluster) = &self.behind else {
+            let server = self.any()?;
+            return Ok(self.facts(&server).await?.problems());
+        };
+        let masters = cluster.masters();
+        let asked = join_all(masters.iter().map(|lane| async {
+            let server = lane.connection()?;
+            let facts = self.facts(&server).await?;
+            let named = |problem| format!("{}: {problem}", server.address);
+            Ok(facts.problems().into_iter().map(named).collect::<Vec<_>>())
+        }));
+        let mut problems = Vec::new();
+        let (mut answered, mut last) = (false, CallError::Unavailable(Outage::NotConnected));
+        for answer in asked.await {
+            match answer {
+                Ok(found) => {
+                    answered = true;
+                    problems.extend(found);
+                }
+                Err(error) => last = error,
+            }
         }
+        if answered {
+            return Ok(problems);
+        }
+        // A server that is no cluster names no masters: it says so itself.
+        let server = self.any().map_err(|_| last)?;
+        Ok(self.facts(&server).await?.problems())
+    }
+
+    /// What INFO of a server says.
+    pub(crate) async fn facts(&self, server: &Server) -> Result<ServerFacts, CallError> {
+        match server.ask("INFO", &[]).await? {
+            Item::Bytes(text) => {
+                let info = String::from_utf8_lossy(&text);
+                Ok(ServerFacts::from_info(&info, self.topology))
+            }
+            _ => Err(unreadable("INFO")),
+        }
+    }
+
+    /// The time in the Redis of a slot, in ms.
+    pub(crate) async fn time(&self, slot: Slot) -> Result<TimeMs, CallError> {
+        let _permit = self.permit()?;
+        time(&*self.server(slot)?).await
+    }
+
+    /// Why this server is not the one that all agree to be the master of a slot. Empty: it is.
+    pub(crate) async fn disagreements(
+        &self,
+        slot: Slot,
+        server: &Server,
+        run_id: &str,
+    ) -> Result<Vec<String>, CallError> {
+        let mut problems = match &self.behind {
+            Behind::Single(_) => Vec::new(),
+            Behind::Sentinels(_, sentinels) => sentinels.agree_on(&server.address).await,
+            Behind::Cluster(_) => owns(server, slot).await?,
+        };
+        // An old connection may lead to a server whose name another one has by now.
+        let fresh = lane::connect(&self.dial, &server.address).await;
+        let fresh = match fresh {
+            Ok(Some((connection, _tasks))) => self.facts(&connection).await?.run_id,
+            Ok(None) => return Err(CallError::Unavailable(Outage::NotConnected)),
+            Err(error) => return Err(CallError::Denied(error.to_string())),
+        };
+        if fresh != run_id {
+            problems.push(format!(
+                "a new connection to {} reaches another server; the old one is given up",
+                server.address
+            ));
+            server.give_up();
+        }
+        Ok(problems)
     }
 
     /// Refuses new calls, waits for those in flight up to the command time-out, and ends the
-    /// connection. Called again it does nothing.
+    /// connections. Called again it does nothing.
     pub(crate) async fn close(&self) {
         let all = self.permits.acquire_many(self.permits_max);
         // Not all in time: they end with the connection.
-        let _ = tokio::time::timeout(self.command_timeout, all).await;
+        let _ = tokio::time::timeout(self.dial.command_timeout, all).await;
         self.permits.close();
-        self.supervisor.abort();
+        match &self.behind {
+            Behind::Single(lane) => lane.close(),
+            Behind::Sentinels(lane, sentinels) => {
+                lane.close();
+                sentinels.close();
+            }
+            Behind::Cluster(cluster) => cluster.close(),
+        }
     }
 }
 
+async fn single(dial: &Arc<Dial>, addresses: Vec<Address>) -> Result<Behind, ConnectError> {
+    let Some(address) = addresses.into_iter().next() else {
+        return Err(ConnectError::Invalid("url: names no server".to_owned()));
+    };
+    let first = lane::connect(dial, &address).await?;
+    let target = lane::fixed(address);
+    Ok(Behind::Single(Lane::supervised(
+        Arc::clone(dial),
+        target,
+        first,
+    )))
+}
+
+async fn behind_sentinels(
+    dial: &Arc<Dial>,
+    addresses: Vec<Address>,
+    config: &RedisConfig,
+) -> Result<Behind, ConnectError> {
+    let to_sentinels = Arc::new(dial.to_sentinels(config));
+    refused_by_all(&to_sentinels, &addresses).await?;
+    let service = &config.sentinel.service;
+    let sentinels = Sentinels::start(&to_sentinels, addresses, service, config.discovery_interval);
+    let mut target = sentinels.target();
+    let known = tokio::time::timeout(config.connect_timeout, lane::known(&mut target)).await;
+    let master = known.ok().flatten();
+    let first = match master {
+        Some(master) => lane::connect(dial, &master).await?,
+        None => None,
+    };
+    let lane = Lane::supervised(Arc::clone(dial), target, first);
+    Ok(Behind::Sentinels(lane, sentinels))
+}
+
+async fn in_cluster(
+    dial: &Arc<Dial>,
+    addresses: Vec<Address>,
+    config: &RedisConfig,
+) -> Result<Behind, ConnectError> {
+    refused_by_all(dial, &addresses).await?;
+    let cluster = Cluster::start(Arc::clone(dial), addresses, config.discovery_interval);
+    // Not in time: it goes on in the background.
+    let _ = tokio::time::timeout(config.connect_timeout, cluster.wait()).await;
+    Ok(Behind::Cluster(cluster))
+}
+
+/// A refusal, when none of these takes the user. Does not wait for all when one does.
+async fn refused_by_all(dial: &Dial, addresses: &[Address]) -> Result<(), ConnectError> {
+    let connect = |at| lane::connect(dial, at);
+    let mut answers: FuturesUnordered<_> = addresses.iter().map(connect).collect();
+    let mut refusal = Ok(());
+    while let Some(answer) = answers.next().await {
+        match answer {
+            Ok(Some(_)) => return Ok(()),
+            Ok(None) => {}
+            Err(error) => refusal = Err(error),
+        }
+    }
+    refusal
+}
+
+/// Sends to the owner of a slot, and follows it once if the slot has moved.
+async fn in_time(
+    cluster: &Arc<Cluster>,
+    connection: &Connection,
+    deadline: Instant,
+    command: &'static str,
+    args: Vec<Value>,
+) -> Result<Item, CallError> {
+    // The arguments are shared, not copied.
+    let to = match connection.send(command, args.clone()).await {
+        Sent::Answered(item) => return Ok(item),
+        Sent::Failed(error) => {
+            if suspicious(&error) {
+                cluster.hurry();
+            }
+            return Err(error);
+        }
+        Sent::Redirected(to) => to,
+    };
+    cluster.hurry();
+    let not_sent = || CallError::Unavailable(Outage::NotConnected);
+    let owner = Address::read(&to.address).ok_or_else(not_sent)?;
+    let lane = cluster.lane(&owner).ok_or_else(not_sent)?;
+    let deadline = tokio::time::Instant::from_std(deadline);
+    let up = tokio::time::timeout_at(deadline, lane.wait()).await;
+    let connection = up.map_err(|_| not_sent())??;
+    match tokio::time::timeout_at(deadline, connection.send(command, args)).await {
+        Ok(Sent::Answered(item)) => Ok(item),
+        Ok(Sent::Redirected(to)) => Err(to.refused()),
+        Ok(Sent::Failed(error)) => Err(error),
+        Err(_) => Err(CallError::Unavailable(Outage::TimedOut)),
+    }
+}
+
+/// Whether an error may mean that another server is master by now.
+fn suspicious(error: &CallError) -> bool {
+    match error {
+        CallError::NotWritable(_) => true,
+        CallError::Unavailable(outage) => *outage != Outage::TooMany,
+        _ => false,
+    }
+}
+
+/// Whether a node takes itself for the owner of a slot in a cluster that is up, and why not.
+async fn owns(server: &Server, slot: Slot) -> Result<Vec<String>, CallError> {
+    let mut problems = Vec::new();
+    let info = server.ask("CLUSTER", &["INFO"]).await?;
+    if !info
+        .text()
+        .is_some_and(|info| info.contains("cluster_state:ok"))
+    {
+        problems.push(format!(
+            "the cluster is down as {} sees it; wait until it is up",
+            server.address
+        ));
+    }
+    let id = server.ask("CLUSTER", &["MYID"]).await?;
+    let slots = server.ask("CLUSTER", &["SLOTS"]).await?;
+    if id.text().is_none() || cluster::owner_id(&slots, slot.0) != id.text() {
+        problems.push(format!(
+            "{} does not own the sale's slot {}; wait until the cluster agrees on who does",
+            server.address, slot.0
+        ));
+    }
+    Ok(problems)
+}
+
+/// The time of a server, in ms.
+pub(crate) async fn time(server: &Server) -> Result<TimeMs, CallError> {
+    let reply = server.ask("TIME", &[]).await?;
+    let parts = reply.items().ok_or_else(|| unreadable("TIME"))?;
+    let numbers: Vec<u64> = parts.iter().filter_map(Item::number).collect();
+    match numbers[..] {
+        [seconds, micros] => Ok(TimeMs(seconds * 1000 + micros / 1000)),
+        _ => Err(unreadable("TIME")),
+    }
+}
+
+fn unreadable(command: &str) -> CallError {
+    CallError::Protocol(format!("{command} gave a reply of another type"))
+}
+
 /// A command that the driver holds, and its place among those in flight.
-struct Sent {
+struct Place {
     permit: Option<OwnedSemaphorePermit>,
     command_timeout: Duration,
 }
 
-impl Sent {
+impl Place {
     fn answered(mut self) {
         self.permit = None;
     }
 }
 
-impl Drop for Sent {
+impl Drop for Place {
     /// The caller went away. The driver still holds the command until it is answered or timed
     /// out, so its place is kept as long: or clients that go away would fill the driver's queue.
     fn drop(&mut self) {
@@ -182,235 +419,5 @@ impl Drop for Sent {
                 drop(permit);
             });
         }
-    }
-}
-
-impl Connection {
-    fn new(client: Client, config: &RedisConfig) -> Arc<Self> {
-        Arc::new(Self {
-            client,
-            timeouts_in_row: AtomicU32::new(0),
-            timeouts_in_row_max: config.timeouts_in_row_max,
-            served: AtomicBool::new(false),
-            given_up: AtomicBool::new(false),
-            trouble: Notify::new(),
-        })
-    }
-
-    fn saw_reply(&self) {
-        self.timeouts_in_row.store(0, Ordering::Relaxed);
-        self.served.store(true, Ordering::Relaxed);
-    }
-
-    fn saw_error(&self, error: &CallError) {
-        match error {
-            CallError::Unavailable(Outage::TimedOut) => {
-                let before = self.timeouts_in_row.fetch_add(1, Ordering::Relaxed);
-                if before + 1 >= self.timeouts_in_row_max {
-                    self.give_up();
-                }
-            }
-            // A master no more: another server may have its name by now.
-            CallError::NotWritable(text) if text.starts_with("READONLY") => self.give_up(),
-            CallError::Unavailable(_) => {}
-            _ => self.saw_reply(),
-        }
-    }
-
-    fn give_up(&self) {
-        if !self.given_up.swap(true, Ordering::Relaxed) {
-            self.trouble.notify_one();
-        }
-    }
-}
-
-/// The first connection: up, or on its way in the background.
-async fn first(config: &RedisConfig) -> Result<(Arc<Connection>, Tasks), ConnectError> {
-    let problems = config.problems();
-    if !problems.is_empty() {
-        let all: Vec<_> = problems.iter().map(ToString::to_string).collect();
-        return Err(ConnectError::Invalid(all.join("; ")));
-    }
-    let connection = Connection::new(client(config, true)?, config);
-    let errors = log_errors(&connection.client);
-    let (tasks, up) = {
-        let mut up = pin!(connection.client.wait_for_connect());
-        // Polled once before it begins, or it could be up before anybody listens for that.
-        let _ = futures::poll!(up.as_mut());
-        let tasks = Tasks {
-            driver: AbortOnDropHandle::new(connection.client.connect()),
-            _errors: errors,
-        };
-        (
-            tasks,
-            tokio::time::timeout(config.connect_timeout, up).await,
-        )
-    };
-    match up {
-        Ok(Ok(())) => Ok((connection, tasks)),
-        Ok(Err(error)) => match denial(&error) {
-            Some(reason) => Err(ConnectError::Denied(reason)),
-            None => patient(config),
-        },
-        Err(_) => patient(config),
-    }
-}
-
-/// A connection that comes up when it can.
-fn patient(config: &RedisConfig) -> Result<(Arc<Connection>, Tasks), ConnectError> {
-    let connection = Connection::new(client(config, false)?, config);
-    let tasks = Tasks {
-        _errors: log_errors(&connection.client),
-        driver: AbortOnDropHandle::new(connection.client.connect()),
-    };
-    Ok((connection, tasks))
-}
-
-/// Replaces the connection whenever it is in trouble, until it is aborted.
-async fn supervise(
-    config: RedisConfig,
-    mut connection: Arc<Connection>,
-    mut tasks: Tasks,
-    sender: watch::Sender<Arc<Connection>>,
-) {
-    let mut failures = 0;
-    loop {
-        tokio::select! {
-            () = connection.trouble.notified() => {}
-            _ = &mut tasks.driver => {}
-        }
-        connection.given_up.store(true, Ordering::Relaxed);
-        failures = if connection.served.load(Ordering::Relaxed) {
-            0
-        } else {
-            failures + 1
-        };
-        tracing::warn!(failures, "redis connection given up for a new one");
-        tokio::time::sleep(pause(&config, failures)).await;
-        match patient(&config) {
-            Ok((new, new_tasks)) => {
-                connection = new;
-                tasks = new_tasks;
-                sender.send_replace(Arc::clone(&connection));
-            }
-            // Not seen: the same configuration made a client before.
-            Err(error) => {
-                tracing::error!(%error, "redis client cannot be made");
-                return;
-            }
-        }
-    }
-}
-
-/// None at first; then doubling, with jitter so that gateways do not come back all at once.
-fn pause(config: &RedisConfig, failures: u32) -> Duration {
-    if failures == 0 {
-        return Duration::ZERO;
-    }
-    let doubled = config
-        .reconnect_delay_min
-        .saturating_mul(1 << (failures - 1).min(16));
-    doubled
-        .min(config.reconnect_delay_max)
-        .mul_f64(rand::random_range(0.5..1.0))
-}
-
-fn client(config: &RedisConfig, fail_fast: bool) -> Result<Client, ConnectError> {
-    // fred's error may repeat the URL, which may hold a password.
-    let mut server = Config::from_url(config.url.expose_secret())
-        .map_err(|_| ConnectError::Invalid("url: cannot be read".to_owned()))?;
-    server.fail_fast = fail_fast;
-    if let Some(username) = &config.username {
-        server.username = Some(username.clone());
-    }
-    if let Some(password) = &config.password {
-        server.password = Some(password.expose_secret().to_owned());
-    }
-    let ms = |duration: Duration| u32::try_from(duration.as_millis()).unwrap_or(u32::MAX);
-    let delay_min_ms = ms(config.reconnect_delay_min);
-    let mut policy =
-        ReconnectPolicy::new_exponential(0, delay_min_ms, ms(config.reconnect_delay_max), 2);
-    policy.set_jitter(delay_min_ms);
-    Builder::from_config(server)
-        .set_policy(policy)
-        .with_performance_config(|performance| {
-            performance.default_command_timeout = config.command_timeout;
-        })
-        .with_connection_config(|connection| {
-            connection.connection_timeout = config.connect_timeout;
-            connection.internal_command_timeout = config.connect_timeout;
-            connection.max_command_attempts = 1;
-            connection.max_command_buffer_len = config.calls_in_flight_max.saturating_mul(4);
-            connection.reconnect_errors = Vec::new();
-            connection.tcp.nodelay = Some(true);
-        })
-        .build()
-        .map_err(|_| ConnectError::Invalid("no client can be made of it".to_owned()))
-}
-
-/// Puts what happens to the connection on record. fred's errors name servers, never credentials.
-fn log_errors(client: &Client) -> AbortOnDropHandle<Result<(), Error>> {
-    AbortOnDropHandle::new(client.on_error(|(error, _)| async move {
-        let reason: String = error.details().chars().take(200).collect();
-        tracing::warn!(reason, "redis connection failed");
-        Ok(())
-    }))
-}
-
-/// Binary strings arrive as `String` or `Bytes`, depending on whether they happen to be UTF-8.
-fn item(value: Value) -> Result<Item, CallError> {
-    Ok(match value {
-        Value::Null => Item::Nil,
-        Value::Integer(number) => Item::Int(number),
-        Value::Bytes(bytes) => Item::Bytes(bytes),
-        Value::String(text) => Item::Bytes(text.into_inner()),
-        Value::Queued => Item::Bytes(Bytes::from_static(b"QUEUED")),
-        Value::Array(values) => Item::List(values.into_iter().map(item).collect::<Result<_, _>>()?),
-        other => {
-            let kind = other.kind();
-            return Err(CallError::Protocol(format!("a reply of the type {kind:?}")));
-        }
-    })
-}
-
-fn decimal(item: &Item) -> Option<u64> {
-    match item {
-        Item::Bytes(text) => std::str::from_utf8(text).ok()?.parse().ok(),
-        _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_double_within_their_bounds_and_are_spread() {
-        let config = RedisConfig::default();
-        assert_eq!(pause(&config, 0), Duration::ZERO);
-        for failures in 1..100 {
-            let full = config
-                .reconnect_delay_min
-                .saturating_mul(1 << (failures - 1).min(16))
-                .min(config.reconnect_delay_max);
-            let pauses: Vec<_> = (0..20).map(|_| pause(&config, failures)).collect();
-            assert!(pauses.iter().all(|p| *p >= full / 2 && *p <= full));
-            assert!(pauses.iter().any(|p| *p != pauses[0]), "{pauses:?}");
-        }
-    }
-
-    #[test]
-    fn binary_replies_are_bytes_whether_or_not_they_are_text() {
-        let text = item(Value::String("abc".into())).unwrap();
-        assert_eq!(text, Item::Bytes(Bytes::from_static(b"abc")));
-        let binary = Bytes::from_static(b"\xff\x00");
-        let reply = Value::Array(vec![Value::Bytes(binary.clone()), Value::Integer(3)]);
-        let expected = Item::List(vec![Item::Bytes(binary), Item::Int(3)]);
-        assert_eq!(item(reply).unwrap(), expected);
-        assert_eq!(item(Value::Null).unwrap(), Item::Nil);
-        assert!(matches!(
-            item(Value::Double(1.5)),
-            Err(CallError::Protocol(_))
-        ));
     }
 }

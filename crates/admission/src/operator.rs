@@ -5,20 +5,21 @@ use crate::config::RedisConfig;
 use crate::error::{CallError, ConnectError};
 use crate::facts::ServerFacts;
 use crate::keys::{Scope, current_key};
-use crate::link::{Item, Link};
+use crate::link::{Item, Link, Slot};
 use crate::reply::{Reply, Switched};
 use crate::scripts::{Script, Scripts, hashes_for, scripts_for};
 use bytes::Bytes;
 use dropgate_domain::{Definition, Digest, Nonce, SaleId, ScriptHash, Seq, TimeMs, Unit};
-use fred::types::{ClusterHash, Value};
+use fred::types::Value;
 use std::num::NonZeroU32;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::OnceCell;
 
 mod build;
+mod certify;
 mod end;
 mod read;
 
+pub use certify::NotCertified;
 pub use read::{ClaimsPage, StoredState};
 
 /// The state with which a generation begins.
@@ -39,23 +40,6 @@ pub struct State {
     /// Whether the sale was closed.
     pub closed: bool,
 }
-
-/// Why no generation must begin on this Redis.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotCertified {
-    /// It gives no answer, or refuses a write.
-    #[error(transparent)]
-    Call(#[from] CallError),
-    /// It is not what a sale needs; each problem says what to do.
-    #[error("{}", .0.join("; "))]
-    Unfit(Vec<String>),
-    /// Its clock and this machine's are too far apart.
-    #[error("the clocks of redis and of this machine are {0:?} apart; synchronise them")]
-    Skew(Duration),
-}
-
-/// The skew from which on a Redis is not certified.
-const SKEW_MAX: Duration = Duration::from_secs(1);
 
 /// An operator's client of Redis. It connects at the first call.
 #[derive(Debug)]
@@ -90,6 +74,7 @@ impl Operator {
 
     async fn link(&self) -> Result<&Link, CallError> {
         self.open().await.map_err(|error| match error {
+            error @ ConnectError::Untrusted(_) => CallError::Denied(error.to_string()),
             ConnectError::Denied(reason) => CallError::Denied(reason),
             ConnectError::Invalid(reason) => CallError::Protocol(reason),
         })
@@ -100,44 +85,17 @@ impl Operator {
     /// # Errors
     /// See [`CallError`].
     pub async fn ping(&self) -> Result<(), CallError> {
-        self.link().await?.info().await.map(drop)
-    }
-
-    /// Whether a generation of this sale may begin on this Redis: a master that takes writes,
-    /// never evicts, and whose clock is less than a second from ours.
-    ///
-    /// # Errors
-    /// Why not.
-    pub async fn certify(&self, sale: &SaleId) -> Result<(), NotCertified> {
-        let problems = self.policy(sale).await?.problems();
-        if !problems.is_empty() {
-            return Err(NotCertified::Unfit(problems));
-        }
-        let before = now();
-        let redis = self.link().await?.time().await?;
-        let after = now();
-        // The question was answered at some time between the two.
-        let redis = Duration::from_millis(redis.0);
-        let skew = if redis < before {
-            before - redis
-        } else {
-            redis.saturating_sub(after)
-        };
-        if skew >= SKEW_MAX {
-            return Err(NotCertified::Skew(skew));
-        }
-        // INFO does not tell everything that stops writes; a write does.
-        let at_ms = redis.as_millis().to_string();
-        self.command("SET", &["dropgate:certified", &at_ms]).await?;
-        Ok(())
+        self.link().await?.any()?.ask("PING", &[]).await.map(drop)
     }
 
     /// What the Redis of this sale is.
     ///
     /// # Errors
     /// See [`CallError`].
-    pub async fn policy(&self, _sale: &SaleId) -> Result<ServerFacts, CallError> {
-        self.link().await?.info().await
+    pub async fn policy(&self, sale: &SaleId) -> Result<ServerFacts, CallError> {
+        let link = self.link().await?;
+        let server = link.server(Slot::of(sale))?;
+        link.facts(&server).await
     }
 
     /// Whether the Redis of this sale holds all of these scripts.
@@ -146,12 +104,12 @@ impl Operator {
     /// See [`CallError`].
     pub async fn scripts_loaded(
         &self,
-        _sale: &SaleId,
+        sale: &SaleId,
         hashes: &[ScriptHash],
     ) -> Result<bool, CallError> {
         let mut args = vec!["EXISTS".to_owned()];
         args.extend(hashes.iter().map(|hash| hash.sha1.to_string()));
-        match self.command("SCRIPT", &args).await? {
+        match self.command(Slot::of(sale), "SCRIPT", &args).await? {
             Item::List(found) if found.len() == hashes.len() => {
                 Ok(found.iter().all(|one| *one == Item::Int(1)))
             }
@@ -166,12 +124,13 @@ impl Operator {
     /// See [`CallError`].
     pub async fn load_scripts(
         &self,
-        _sale: &SaleId,
+        sale: &SaleId,
         nonce: Nonce,
     ) -> Result<Vec<ScriptHash>, CallError> {
         let hashes = hashes_for(nonce);
         for ((_, text), hash) in scripts_for(nonce).iter().zip(&hashes) {
-            let reply = self.command("SCRIPT", &["LOAD", text]).await?;
+            let load = ["LOAD", text];
+            let reply = self.command(Slot::of(sale), "SCRIPT", &load).await?;
             if reply != Item::Bytes(hash.sha1.to_string().into()) {
                 return Err(unreadable("SCRIPT LOAD"));
             }
@@ -197,6 +156,7 @@ impl Operator {
         let call = Call::new(
             Script::SwitchGeneration,
             scripts,
+            keys.slot,
             &[&keys.current, &keys.state],
         )
         .text(from.map_or("", Scope::tag))
@@ -211,7 +171,10 @@ impl Operator {
     /// # Errors
     /// See [`CallError`].
     pub async fn current(&self, sale: &SaleId) -> Result<Option<String>, CallError> {
-        match self.command("GET", &[current_key(sale)]).await? {
+        match self
+            .command(Slot::of(sale), "GET", &[current_key(sale)])
+            .await?
+        {
             Item::Nil => Ok(None),
             Item::Bytes(tag) => Ok(Some(String::from_utf8_lossy(&tag).into_owned())),
             _ => Err(unreadable("GET")),
@@ -225,17 +188,15 @@ impl Operator {
         }
     }
 
-    /// One command on keys; the first argument after a subcommand is the key.
+    /// One command on the keys of a slot, or to their master.
     async fn command<S: AsRef<str>>(
         &self,
+        slot: Slot,
         command: &'static str,
         args: &[S],
     ) -> Result<Item, CallError> {
         let args = args.iter().map(|arg| Value::from(arg.as_ref())).collect();
-        self.link()
-            .await?
-            .call(command, ClusterHash::FirstKey, args)
-            .await
+        self.link().await?.call(command, slot, args).await
     }
 }
 
@@ -263,12 +224,6 @@ fn state_fields(state: &State, marker: Vec<u8>) -> Vec<Value> {
     ];
     let pair = |(name, value): (&str, Value)| [Value::from(name), value];
     fields.into_iter().flat_map(pair).collect()
-}
-
-fn now() -> Duration {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
 }
 
 fn unreadable(command: &str) -> CallError {

@@ -3,11 +3,11 @@
 use super::{Operator, State, state_fields};
 use crate::entry::{self, Entry};
 use crate::error::CallError;
-use crate::keys::Scope;
+use crate::keys::{Keys, Scope};
 use crate::link::{Item, Link};
 use bytes::Bytes;
 use dropgate_domain::{Digest, Seq, UserId};
-use fred::types::{ClusterHash, Value};
+use fred::types::Value;
 use futures::{StreamExt, TryStreamExt, stream};
 
 /// Users whose claims are written by one command.
@@ -30,7 +30,10 @@ impl Operator {
     {
         let keys = scope.keys();
         let marker = marker(state.seq, state.head);
-        match self.command("HGET", &[&keys.state, "marker"]).await? {
+        match self
+            .command(keys.slot, "HGET", &[&keys.state, "marker"])
+            .await?
+        {
             Item::Nil => {}
             Item::Bytes(found) if found == marker => return Ok(()),
             _ => {
@@ -39,9 +42,9 @@ impl Operator {
             }
         }
         let link = self.link().await?;
-        let users = write_claims(link, &keys.claims, claims).await?;
+        let users = write_claims(link, keys, claims).await?;
         // A Redis that forgot the first part while the second was written holds too few.
-        match self.command("HLEN", &[&keys.claims]).await? {
+        match self.command(keys.slot, "HLEN", &[&keys.claims]).await? {
             Item::Int(found) if u64::try_from(found) == Ok(users) => {}
             _ => {
                 let text = "redis does not hold all claims that were written";
@@ -50,13 +53,13 @@ impl Operator {
         }
         let mut args = vec![Value::from(keys.state.as_str())];
         args.extend(state_fields(state, marker));
-        link.call("HSET", ClusterHash::FirstKey, args).await?;
+        link.call("HSET", keys.slot, args).await?;
         Ok(())
     }
 }
 
 /// Writes claims in commands of many users, some at once; tells how many users they were.
-async fn write_claims<I>(link: &Link, key: &str, claims: I) -> Result<u64, CallError>
+async fn write_claims<I>(link: &Link, keys: &Keys, claims: I) -> Result<u64, CallError>
 where
     I: IntoIterator<Item = (UserId, Vec<Entry>)>,
 {
@@ -64,13 +67,13 @@ where
     let written = claims.map(|chunk| {
         let users = chunk.len() as u64;
         let mut args = Vec::with_capacity(1 + 2 * chunk.len());
-        args.push(Value::from(key));
+        args.push(Value::from(keys.claims.as_str()));
         for (user, entries) in chunk {
             args.push(Value::from(user.as_str()));
             args.push(Value::Bytes(Bytes::from(entry::encode(&entries))));
         }
         async move {
-            link.call("HSET", ClusterHash::FirstKey, args).await?;
+            link.call("HSET", keys.slot, args).await?;
             Ok::<u64, CallError>(users)
         }
     });

@@ -14,7 +14,7 @@ impl Operator {
     /// See [`CallError`].
     pub async fn halt(&self, scope: &Scope) -> Result<bool, CallError> {
         match self
-            .command("HDEL", &[&scope.keys().state, "marker"])
+            .command(scope.keys().slot, "HDEL", &[&scope.keys().state, "marker"])
             .await?
         {
             Item::Int(removed) => Ok(removed > 0),
@@ -39,6 +39,6 @@ impl Operator {
         }
         let keys = scope.keys();
         let old = [&keys.state, &keys.claims, &keys.outbox];
-        self.command("UNLINK", &old).await.map(|_| true)
+        self.command(keys.slot, "UNLINK", &old).await.map(|_| true)
     }
 }

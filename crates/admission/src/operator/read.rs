@@ -56,7 +56,7 @@ impl Operator {
     pub async fn state(&self, scope: &Scope) -> Result<Option<StoredState>, CallError> {
         let mut args = vec![scope.keys().state.as_str(), "marker"];
         args.extend(FIELDS);
-        let Item::List(items) = self.command("HMGET", &args).await? else {
+        let Item::List(items) = self.command(scope.keys().slot, "HMGET", &args).await? else {
             return Err(unreadable("HMGET"));
         };
         let mut fields = Vec::with_capacity(items.len());
@@ -118,7 +118,7 @@ impl Operator {
             "COUNT",
             "500",
         ];
-        let reply = self.command("HSCAN", &args).await?;
+        let reply = self.command(scope.keys().slot, "HSCAN", &args).await?;
         let (cursor, items) = match reply {
             Item::List(parts) => match <[Item; 2]>::try_from(parts) {
                 Ok([Item::Bytes(cursor), Item::List(items)]) => (cursor, items),
@@ -153,7 +153,10 @@ impl Operator {
     /// # Errors
     /// See [`CallError`].
     pub async fn claims_count(&self, scope: &Scope) -> Result<u64, CallError> {
-        match self.command("HLEN", &[&scope.keys().claims]).await? {
+        match self
+            .command(scope.keys().slot, "HLEN", &[&scope.keys().claims])
+            .await?
+        {
             Item::Int(count) => u64::try_from(count).map_err(|_| unreadable("HLEN")),
             _ => Err(unreadable("HLEN")),
         }
@@ -164,7 +167,10 @@ impl Operator {
     /// # Errors
     /// See [`CallError`].
     pub async fn outbox_len(&self, scope: &Scope) -> Result<u64, CallError> {
-        match self.command("XLEN", &[&scope.keys().outbox]).await? {
+        match self
+            .command(scope.keys().slot, "XLEN", &[&scope.keys().outbox])
+            .await?
+        {
             Item::Int(count) => u64::try_from(count).map_err(|_| unreadable("XLEN")),
             _ => Err(unreadable("XLEN")),
         }
@@ -182,7 +188,7 @@ impl Operator {
     ) -> Result<Vec<(Seq, Bytes)>, CallError> {
         let (from, max) = (format!("{from}-0"), max.to_string());
         let args = [scope.keys().outbox.as_str(), &from, "+", "COUNT", &max];
-        let Item::List(items) = self.command("XRANGE", &args).await? else {
+        let Item::List(items) = self.command(scope.keys().slot, "XRANGE", &args).await? else {
             return Err(unreadable("XRANGE"));
         };
         items.into_iter().map(event).collect()
