@@ -2,11 +2,13 @@
 
 mod cluster;
 mod sentinel;
+mod tls;
 mod trio;
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
@@ -20,6 +22,7 @@ use crate::wait::{self, Seen};
 
 pub use cluster::{ClusterOptions, RedisCluster};
 pub use sentinel::Sentinel;
+pub use tls::Authority;
 pub use trio::{RedisTrio, TrioOptions};
 
 /// The users files that are shipped, with the passwords left open.
@@ -75,6 +78,8 @@ pub struct RedisOptions {
     /// and the nodes of a cluster name that port to everybody. The connections of servers to one
     /// another pass through it untouched; a test may cut or delay those of the clients.
     pub proxied: bool,
+    /// Who signs its certificate, if it listens on a port with TLS too.
+    pub tls: Option<Arc<Authority>>,
     /// Further lines of `redis.conf`.
     pub extra: Vec<String>,
 }
@@ -86,6 +91,7 @@ impl Default for RedisOptions {
             maxmemory_policy: "noeviction".into(),
             replica_of: None,
             proxied: false,
+            tls: None,
             extra: Vec::new(),
         }
     }
@@ -98,6 +104,7 @@ pub struct Redis {
     child: Child,
     proxy: Option<Proxy>,
     port: Port,
+    tls_port: Option<Port>,
     folder: TempDir,
 }
 
@@ -119,7 +126,18 @@ impl Redis {
             let proxy = proxied.then(|| Proxy::start_sparing(port.number(), SERVERS));
             let proxy = proxy.transpose()?;
             let announced = proxy.as_ref().map_or(port.number(), Proxy::port);
-            let conf = config(options, port.number(), announced, folder.path())?;
+            let mut conf = config(options, port.number(), announced, folder.path())?;
+            let tls_port = match &options.tls {
+                Some(authority) => {
+                    let tls_port = Port::reserve()?;
+                    conf += &authority.config(tls_port.number(), folder.path())?;
+                    Some(tls_port)
+                }
+                None => None,
+            };
+            for line in &options.extra {
+                writeln!(conf, "{line}")?;
+            }
             std::fs::write(folder.path().join("redis.conf"), conf)?;
             match run(port.number(), folder.path()) {
                 Ok(child) => {
@@ -127,6 +145,7 @@ impl Redis {
                         child,
                         proxy,
                         port,
+                        tls_port,
                         folder,
                     });
                 }
@@ -147,6 +166,12 @@ impl Redis {
     #[must_use]
     pub fn proxy(&self) -> Option<&Proxy> {
         self.proxy.as_ref()
+    }
+
+    /// The port with TLS, if it has one.
+    #[must_use]
+    pub fn tls_port(&self) -> Option<u16> {
+        self.tls_port.as_ref().map(Port::number)
     }
 
     /// The port that clients are told: the proxy's, if it has one.
@@ -327,9 +352,6 @@ fn config(options: &RedisOptions, port: u16, announced: u16, folder: &Path) -> R
     }
     if let Some(master) = options.replica_of {
         writeln!(conf, "replicaof 127.0.0.1 {master}")?;
-    }
-    for line in &options.extra {
-        writeln!(conf, "{line}")?;
     }
     Ok(conf)
 }
