@@ -1,5 +1,6 @@
 //! The configuration of all services in one process: one struct a section.
 
+use crate::http;
 use crate::output;
 use dropgate_admission::RedisConfig;
 use dropgate_engine::EngineConfig;
@@ -7,6 +8,7 @@ use dropgate_gateway::config::{AdminConfig, AuthConfig, HttpConfig};
 use dropgate_order_writer::WriterConfig;
 use dropgate_order_writer::config::OpsConfig;
 use dropgate_reconciler::config::ReconcilerConfig;
+use dropgate_reconciler::watch::{OpsConfig as WatchOpsConfig, WatchConfig};
 use dropgate_runtime::config::{Problem, Problems, Validate};
 use dropgate_runtime::telemetry::TelemetryConfig;
 use dropgate_store::StoreConfig;
@@ -16,6 +18,7 @@ use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Everything that the services in one process are told.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -45,6 +48,12 @@ pub struct Config {
     pub ops: OpsConfig,
     /// The reconciler's knobs.
     pub reconciler: ReconcilerConfig,
+    /// When a halted sale is recovered by itself.
+    pub watch: WatchConfig,
+    /// The watch's port for operators.
+    pub watch_ops: WatchOpsConfig,
+    /// Whom `dropgate status` asks.
+    pub status: StatusConfig,
     /// Logs.
     pub telemetry: TelemetryConfig,
 }
@@ -62,6 +71,47 @@ impl Default for DataConfig {
         Self {
             dir: PathBuf::from("dropgate-data"),
         }
+    }
+}
+
+/// `[status]`: whom `dropgate status` asks, besides log, Redis and database.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StatusConfig {
+    /// The watch's port for operators.
+    pub watch: Option<String>,
+    /// The gateways' ports for operators.
+    pub gateways: Vec<String>,
+    /// How long each of them may take to answer.
+    #[serde(with = "humantime_serde")]
+    pub timeout: Duration,
+}
+
+impl Default for StatusConfig {
+    fn default() -> Self {
+        Self {
+            watch: None,
+            gateways: Vec::new(),
+            timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+impl Validate for StatusConfig {
+    fn problems(&self) -> Vec<Problem> {
+        let bad = |url: &String| http::url(url).is_err();
+        let mut problems = Vec::new();
+        if self.watch.as_ref().is_some_and(bad) {
+            problems.push(Problem::new("watch", http::URL_EXPECTED));
+        }
+        for (n, _) in self.gateways.iter().enumerate().filter(|(_, url)| bad(url)) {
+            problems.push(Problem::new(format!("gateways[{n}]"), http::URL_EXPECTED));
+        }
+        let within = Duration::from_millis(100)..=Duration::from_secs(600);
+        if !within.contains(&self.timeout) {
+            problems.push(Problem::new("timeout", "100ms to 10m"));
+        }
+        problems
     }
 }
 
@@ -85,8 +135,8 @@ pub fn check(config: &Config) -> anyhow::Result<ExitCode> {
     };
     output::line(&format!(
         "the configuration is valid\n  clients   http://{}\n  admin     http://{}\n  \
-         log       {log}\n  database  {store}",
-        config.http.bind, config.http.admin_bind
+         writer    http://{}\n  watch     http://{}\n  log       {log}\n  database  {store}",
+        config.http.bind, config.http.admin_bind, config.ops.bind, config.watch_ops.bind
     ))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -145,13 +195,16 @@ impl Config {
         }
     }
 
-    /// What the reconciler is told.
+    /// What the reconciler, and its watch, are told.
     pub fn reconciler(&self) -> dropgate_reconciler::Config {
         dropgate_reconciler::Config {
             redis: self.operator().clone(),
             log: self.log(),
             store: self.store(),
             reconciler: self.reconciler.clone(),
+            engine: self.engine.clone(),
+            watch: self.watch.clone(),
+            ops: self.watch_ops.clone(),
             telemetry: self.telemetry.clone(),
         }
     }
@@ -166,12 +219,11 @@ impl Validate for Config {
             |p: &Problem| self.redis_operator.is_none() && p.path.starts_with("redis_operator.");
         let mut problems: Vec<_> = gateway.filter(|p| !drawn(p) && !not_given(p)).collect();
         problems.extend(self.order_writer().problems());
-        problems.extend(
-            self.reconciler
-                .problems()
-                .into_iter()
-                .map(|p| p.under("reconciler")),
-        );
+        problems.extend(dropgate_runtime::config::sections([
+            ("reconciler", &self.reconciler as &dyn Validate),
+            ("watch", &self.watch),
+            ("status", &self.status),
+        ]));
         if self.data.dir.as_os_str().is_empty() {
             problems.push(Problem::new("data.dir", "the path of a folder"));
         }
@@ -231,7 +283,9 @@ mod tests {
         let file = "[data]\ndir = ''\n[http]\nbacklog = 0\n[auth]\nkeys = [{kid = 'a', secret = 'short'}]\n\
                     [redis]\nurl = 'hunter2'\n[store]\nurl = 'mysql://u:hunter3@h/d'\n\
                     [writer]\nbatch_events_max = 0\n[reconciler]\npage_rows = 0\n[log]\nbackend = 'kafka'\n\
-                    [log.kafka]\nbrokers = 'nowhere'\n[serve]\nx = 1";
+                    [log.kafka]\nbrokers = 'nowhere'\n[serve]\nx = 1\n\
+                    [watch]\nrecoveries_max = 0\n[watch_ops]\nbind = 'nowhere'\n\
+                    [status]\nwatch = 'https://h'\ngateways = ['http://h:1', 'h']\ntimeout = '0s'";
         let Err(problems) = load_from::<Config>(file, []) else {
             panic!("accepted")
         };
@@ -244,7 +298,12 @@ mod tests {
             "reconciler.page_rows",
             "redis.url",
             "serve",
+            "status.gateways[1]",
+            "status.timeout",
+            "status.watch",
             "store.url",
+            "watch.recoveries_max",
+            "watch_ops.bind",
             "writer.batch_events_max",
         ];
         assert_eq!(found, expected, "{problems}");

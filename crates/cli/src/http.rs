@@ -1,4 +1,4 @@
-//! A client of the admin API: one call, one connection.
+//! A client of the admin API and of operators' ports: one call, one connection.
 
 use anyhow::{Context, bail};
 use http_body_util::{BodyExt, Full, Limited};
@@ -15,10 +15,13 @@ use tokio::net::TcpStream;
 /// The largest answer that is read, in bytes.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 
+/// What the URL of a port for operators must be.
+pub const URL_EXPECTED: &str = "http://host:port";
+
 /// Where the admin API is, and with which key.
 pub struct Api {
     base: Base,
-    key: HeaderValue,
+    key: Option<HeaderValue>,
     timeout: Duration,
 }
 
@@ -38,15 +41,22 @@ pub struct Answer {
     pub body: Value,
 }
 
+/// A URL of a port for operators, as it is given.
+pub fn url(text: &str) -> Result<String, String> {
+    match Base::parse(text) {
+        Ok(_) => Ok(text.trim_end_matches('/').to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 impl Base {
     fn parse(url: &str) -> anyhow::Result<Self> {
-        let expected = "the admin URL must be http://host:port";
-        let uri: Uri = url.parse().context(expected)?;
+        let uri: Uri = url.parse().context(URL_EXPECTED)?;
         let (Some("http"), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
-            bail!("{expected}");
+            bail!("{URL_EXPECTED}");
         };
         if authority.as_str().contains('@') || uri.query().is_some() {
-            bail!("{expected}, without user or query");
+            bail!("{URL_EXPECTED}, without user or query");
         }
         Ok(Self {
             host: authority.host().trim_matches(['[', ']']).to_owned(),
@@ -58,18 +68,28 @@ impl Base {
 }
 
 impl Api {
-    pub fn new(url: &str, key: &SecretString, timeout: Duration) -> anyhow::Result<Self> {
-        let bearer = format!("Bearer {}", key.expose_secret());
-        // The error would show the value.
-        let Ok(mut key) = HeaderValue::from_str(&bearer) else {
-            bail!("the admin key has characters that no key has");
-        };
-        key.set_sensitive(true);
+    pub fn new(url: &str, key: Option<&SecretString>, timeout: Duration) -> anyhow::Result<Self> {
         Ok(Self {
             base: Base::parse(url)?,
-            key,
+            key: key.map(bearer).transpose()?,
             timeout,
         })
+    }
+
+    /// Where it is, for people.
+    pub fn url(&self) -> String {
+        format!("http://{}{}", self.base.authority, self.base.prefix)
+    }
+
+    /// Asks for `path`, which changes nothing.
+    pub async fn get(&self, path: &str) -> anyhow::Result<Answer> {
+        match tokio::time::timeout(self.timeout, self.exchange(Method::GET, path, None)).await {
+            Ok(answer) => answer,
+            Err(_) => bail!(
+                "no answer within {}",
+                humantime::format_duration(self.timeout)
+            ),
+        }
     }
 
     /// Calls `path` of the API, with a JSON body if one is given.
@@ -101,15 +121,17 @@ impl Api {
         let Base { host, port, .. } = &self.base;
         let stream = TcpStream::connect((host.as_str(), *port)).await?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        let request = Request::builder()
+        let mut request = Request::builder()
             .method(method)
             .uri(format!("{}{path}", self.base.prefix))
             .header(HOST, &self.base.authority)
-            .header(AUTHORIZATION, self.key.clone())
-            .header(CONTENT_TYPE, "application/json")
-            .body(Full::new(Bytes::from(
-                body.map(Value::to_string).unwrap_or_default(),
-            )))?;
+            .header(CONTENT_TYPE, "application/json");
+        if let Some(key) = &self.key {
+            request = request.header(AUTHORIZATION, key);
+        }
+        let request = request.body(Full::new(Bytes::from(
+            body.map(Value::to_string).unwrap_or_default(),
+        )))?;
         let answer = async {
             let response = sender.send_request(request).await?;
             let status = response.status().as_u16();
@@ -131,6 +153,15 @@ impl Api {
             never = driver => never,
         }
     }
+}
+
+fn bearer(key: &SecretString) -> anyhow::Result<HeaderValue> {
+    // The error would show the value.
+    let Ok(mut key) = HeaderValue::from_str(&format!("Bearer {}", key.expose_secret())) else {
+        bail!("the admin key has characters that no key has");
+    };
+    key.set_sensitive(true);
+    Ok(key)
 }
 
 #[cfg(test)]
@@ -160,7 +191,7 @@ mod tests {
     #[test]
     fn a_key_that_cannot_be_sent_is_not_shown() {
         let key = SecretString::from("hunter2\n");
-        let Err(error) = Api::new("http://h", &key, Duration::from_secs(1)) else {
+        let Err(error) = Api::new("http://h", Some(&key), Duration::from_secs(1)) else {
             panic!("accepted");
         };
         assert!(!format!("{error:#}").contains("hunter2"));

@@ -13,6 +13,22 @@ use std::path::{Path, PathBuf};
 /// What the token key that was drawn is called, in a token's header.
 pub const DRAWN_KID: &str = "local";
 
+/// The variable that the admin key is taken from.
+const KEY_VARIABLE: &str = "DROPGATE_ADMIN_KEY";
+
+/// The admin key of the environment, else of the file that is given.
+pub fn given(file: Option<&Path>) -> anyhow::Result<Option<SecretString>> {
+    match (std::env::var(KEY_VARIABLE), file) {
+        (Ok(key), _) if !key.is_empty() => Ok(Some(SecretString::from(key))),
+        (_, Some(path)) => {
+            let key = read(path)?
+                .with_context(|| format!("--admin-key-file: {} is not there", path.display()))?;
+            Ok(Some(key))
+        }
+        (_, None) => Ok(None),
+    }
+}
+
 /// The file of the secret that signs user tokens.
 fn token_file(config: &Config) -> PathBuf {
     config.data.dir.join("user-token.key")

@@ -2,13 +2,17 @@
 
 mod args;
 mod config;
+mod folded;
 mod http;
 mod keys;
 mod log_dump;
 mod output;
+mod recover;
 mod sale;
 mod serve;
+mod status;
 mod token;
+mod watch;
 
 use args::{Cli, Command, ConfigCommand, LogCommand};
 use clap::Parser;
@@ -31,6 +35,9 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     match &cli.command {
         Command::Serve => serve::run(config::load(file)?),
         Command::Sale(command) => block_on(sale::run(command, file)),
+        Command::Status(args) => block_on(status::run(args, file)),
+        Command::Recover(args) => block_on(recover::run(args, file)),
+        Command::Watch => watch::run(&config::load(file)?),
         Command::Token(token) => token::run(&config::load(file)?, token),
         Command::Reconcile(args) => {
             let config = config::load(file)?;

@@ -14,3 +14,8 @@ pub fn line(text: &str) -> io::Result<()> {
 pub fn complain(text: &str) -> io::Result<()> {
     writeln!(io::stderr().lock(), "dropgate: {text}")
 }
+
+/// One text on standard error that is no complaint: what is being done.
+pub fn note(text: &str) -> io::Result<()> {
+    writeln!(io::stderr().lock(), "{text}")
+}

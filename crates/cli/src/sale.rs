@@ -5,28 +5,22 @@ use crate::config;
 use crate::http::{Answer, Api};
 use crate::keys;
 use crate::output;
-use anyhow::Context;
 use hyper::Method;
-use secrecy::SecretString;
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
-/// The variable that the admin key is taken from.
-const KEY_VARIABLE: &str = "DROPGATE_ADMIN_KEY";
+/// How long a call may take, if nothing else is said.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 pub async fn run(sale: &Sale, file: Option<&Path>) -> anyhow::Result<ExitCode> {
-    let api = api(&sale.admin, file)?;
+    let api = api(&sale.admin, file, TIMEOUT)?;
     let (method, path, body) = request(&sale.command);
     let answer = api.call(method, &path, body.as_ref()).await?;
     if !(200..300).contains(&answer.status) {
-        if sale.admin.json {
-            output::line(&pretty(&answer.body))?;
-        }
-        output::complain(&problem(&answer))?;
-        // A fault of theirs may be gone later; a refusal is an answer.
-        return Ok(ExitCode::from(if answer.status >= 500 { 2 } else { 1 }));
+        return refused(&sale.admin, &answer);
     }
     let text = if sale.admin.json {
         pretty(&answer.body)
@@ -37,16 +31,19 @@ pub async fn run(sale: &Sale, file: Option<&Path>) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Tells why a call was not carried out.
+pub fn refused(admin: &Admin, answer: &Answer) -> anyhow::Result<ExitCode> {
+    if admin.json {
+        output::line(&pretty(&answer.body))?;
+    }
+    output::complain(&problem(answer))?;
+    // A fault of theirs may be gone later; a refusal is an answer.
+    Ok(ExitCode::from(if answer.status >= 500 { 2 } else { 1 }))
+}
+
 /// The configuration is only read for what was not given otherwise.
-fn api(admin: &Admin, file: Option<&Path>) -> anyhow::Result<Api> {
-    let key = match (std::env::var(KEY_VARIABLE), &admin.admin_key_file) {
-        (Ok(key), _) if !key.is_empty() => Some(SecretString::from(key)),
-        (_, Some(path)) => {
-            let key = keys::read(path)?;
-            Some(key.with_context(|| format!("{} is not there", path.display()))?)
-        }
-        (_, None) => None,
-    };
+pub fn api(admin: &Admin, file: Option<&Path>, timeout: Duration) -> anyhow::Result<Api> {
+    let key = keys::given(admin.admin_key_file.as_deref())?;
     let (url, key) = match (&admin.admin_url, key) {
         (Some(url), Some(key)) => (url.clone(), key),
         (url, key) => {
@@ -56,7 +53,7 @@ fn api(admin: &Admin, file: Option<&Path>) -> anyhow::Result<Api> {
             (url.clone().unwrap_or_else(local), key)
         }
     };
-    Api::new(&url, &key, admin.timeout)
+    Api::new(&url, Some(&key), admin.timeout.unwrap_or(timeout))
 }
 
 fn request(command: &SaleCommand) -> (Method, String, Option<Value>) {
@@ -165,7 +162,7 @@ fn problem(answer: &Answer) -> String {
     out
 }
 
-fn pretty(body: &Value) -> String {
+pub fn pretty(body: &Value) -> String {
     format!("{body:#}")
 }
 

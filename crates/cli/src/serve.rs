@@ -1,15 +1,17 @@
-//! `dropgate serve`: gateway and order-writer in one process.
+//! `dropgate serve`: gateway, order-writer and watch in one process.
 //!
 //! The gateway alone writes the embedded log; the order-writer reads the same file beside it. The
 //! order-writer has a thread and a runtime of its own, so that no load on the HTTP side can
-//! starve it, and a slow database delays no claim.
+//! starve it, and a slow database delays no claim. The watch recovers on the gateway's engine.
 
 use crate::config::Config;
 use crate::keys;
 use anyhow::{Context, anyhow};
 use dropgate_order_writer::app::App as OrderWriter;
+use dropgate_reconciler::watch::{Running as Watch, instance};
 use dropgate_runtime::shutdown::Shutdown;
 use dropgate_runtime::telemetry;
+use prometheus_client::registry::Registry;
 use std::process::ExitCode;
 use std::thread::JoinHandle;
 use tokio::sync::oneshot;
@@ -32,35 +34,77 @@ async fn serve(config: Config) -> anyhow::Result<ExitCode> {
     let gateway = dropgate_gateway::App::build(config.gateway())
         .await
         .context("the gateway cannot start")?;
-    let (writer, mut ended) = match Writer::start(&config).await {
+    // It ends after the watch, which recovers on its engine.
+    let gateways = shutdown.of_part();
+    let mut beside = match Beside::start(&config, &gateway).await {
         Ok(started) => started,
         Err(error) => {
-            shutdown.begin();
-            gateway.run(shutdown).await?;
+            gateways.begin();
+            gateway.run(gateways).await?;
             return Err(error);
         }
     };
-    tracing::info!(clients = %gateway.addr(), admin = %gateway.admin_addr(), "dropgate serves");
-    let stop = shutdown.clone();
-    let serving = gateway.run(shutdown);
+    tracing::info!(
+        clients = %gateway.addr(), admin = %gateway.admin_addr(), watch = %beside.watch.ops_addr(),
+        "dropgate serves"
+    );
+    let serving = gateway.run(gateways.clone());
     tokio::pin!(serving);
-    let served = tokio::select! {
-        served = &mut serving => served,
+    let mut served = None;
+    tokio::select! {
+        ended = &mut serving => served = Some(ended),
+        () = shutdown.begun() => {}
         // It ends by itself only for a reason that no claim should be taken on top of.
-        _ = &mut ended => {
-            stop.begin();
-            serving.await
-        }
+        _ = &mut beside.written => {}
+    }
+    let mut steps = shutdown.steps();
+    beside.watch.stop(&mut steps).await;
+    gateways.begin();
+    let served = match served {
+        Some(ended) => ended,
+        None => serving.await,
     };
+    beside.watch.close(&mut steps).await;
     // Last, because until now claims may have been won.
+    let writer = beside.writer;
     let written = tokio::task::spawn_blocking(|| writer.stop()).await?;
     let (served, written) = (served?, written?);
-    let clean = served.is_clean() && written;
+    let clean = served.is_clean() && written && steps.finish().is_clean();
     Ok(if clean {
         ExitCode::SUCCESS
     } else {
         ExitCode::from(FAILED)
     })
+}
+
+/// What runs beside the gateway.
+struct Beside {
+    watch: Watch,
+    writer: Writer,
+    /// Is told (or dropped) when the order-writer ends.
+    written: oneshot::Receiver<()>,
+}
+
+impl Beside {
+    async fn start(config: &Config, gateway: &dropgate_gateway::App) -> anyhow::Result<Self> {
+        let bind = config.watch_ops.bind;
+        let registry = Registry::default();
+        let mut watch = Watch::start(gateway.engine(), &config.watch, instance(), bind, registry)
+            .with_context(|| format!("the watch cannot listen on {bind}"))?;
+        match Writer::start(config).await {
+            Ok((writer, written)) => Ok(Self {
+                watch,
+                writer,
+                written,
+            }),
+            Err(error) => {
+                let mut steps = Shutdown::manual().steps();
+                watch.stop(&mut steps).await;
+                watch.close(&mut steps).await;
+                Err(error)
+            }
+        }
+    }
 }
 
 /// The order-writer's thread.

@@ -24,6 +24,16 @@ impl Shutdown {
         Self::default()
     }
 
+    /// A shutdown that begins when it is told to, and is hurried when this one is: of a part that
+    /// ends after another.
+    #[must_use]
+    pub fn of_part(&self) -> Self {
+        Self {
+            begun: CancellationToken::new(),
+            hurried: self.hurried.clone(),
+        }
+    }
+
     /// A shutdown that SIGTERM or SIGINT begins. A second signal hurries it: the deadlines of
     /// all steps are over. The listener ends when the returned handle is dropped.
     ///

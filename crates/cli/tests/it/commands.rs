@@ -47,6 +47,11 @@ fn the_defaults_are_a_valid_configuration() -> Result<()> {
     );
     assert_eq!(ran.code, 0, "{ran:#?}");
     assert!(ran.stdout.contains("dropgate-log.db"), "{ran:#?}");
+    let watch = shop.watch_url();
+    assert!(
+        ran.stdout.contains(&format!("watch     {watch}")),
+        "{ran:#?}"
+    );
     assert!(!ran.stdout.contains("test-password"), "{ran:#?}");
     Ok(())
 }
@@ -126,5 +131,63 @@ fn a_token_is_good_for_its_user_and_sale_and_time() -> Result<()> {
     assert_eq!((answer.status, answer.unit), ("won", Some(1)));
     let mistaken = shop.run(&["token", "--sub", " alice"]);
     assert_eq!(mistaken.code, 2, "{mistaken:#?}");
+    Ok(())
+}
+
+#[test]
+fn a_flag_that_is_wrong_is_named_with_what_was_expected() -> Result<()> {
+    let shop = Shop::new()?;
+    for (args, named, expected) in [
+        (
+            &["recover", "--sale", "Drop 1"][..],
+            "--sale",
+            "1 to 63 of a-z, 0-9",
+        ),
+        (
+            &["status", "--sale", "s", "--watch", "h:1"],
+            "--watch",
+            "http://host:port",
+        ),
+        (
+            &["status", "--sale", "s", "--gateway", "https://h"],
+            "--gateway",
+            "http://host:port",
+        ),
+        (
+            &["status", "--sale", "s", "--timeout", "soon"],
+            "--timeout",
+            "as in 90s or 1h",
+        ),
+        (
+            &["recover", "--sale", "s", "--timeout", "0s"],
+            "--timeout",
+            "as in 90s or 1h",
+        ),
+        (
+            &["recover", "--sale", "s", "--admin-url", "h"],
+            "--admin-url",
+            "http://host:port",
+        ),
+        (
+            &["status", "--sale", "s", "--admin-key-file", "/nowhere/key"],
+            "--admin-key-file",
+            "is not there",
+        ),
+        (&["recover"], "--sale", "required"),
+    ] {
+        let ran = shop.run(args);
+        assert_eq!(ran.code, 2, "{ran:#?}");
+        for text in [named, expected] {
+            assert!(ran.stderr.contains(text), "{text}: {ran:#?}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_watch_of_its_own_needs_a_log_that_others_can_write() -> Result<()> {
+    let ran = Shop::new()?.run(&["watch"]);
+    assert_eq!(ran.code, 2, "{ran:#?}");
+    assert!(ran.stderr.contains("log.backend"), "{ran:#?}");
     Ok(())
 }

@@ -1,5 +1,8 @@
 //! `dropgate serve` killed, and started twice.
 
+mod forgetting;
+mod silence;
+
 use crate::shop::{PATIENCE, Shop};
 use anyhow::Result;
 

@@ -6,3 +6,4 @@ mod commands;
 mod faults;
 mod selling;
 mod shop;
+mod status;

@@ -22,6 +22,7 @@ pub struct Shop {
     clients: Port,
     admin: Port,
     ops: Port,
+    watch: Port,
     servers: Option<Servers>,
 }
 
@@ -57,6 +58,7 @@ impl Shop {
             clients: Port::reserve()?,
             admin: Port::reserve()?,
             ops: Port::reserve()?,
+            watch: Port::reserve()?,
             servers: None,
         })
     }
@@ -104,6 +106,7 @@ impl Shop {
             ("HTTP__ADMIN_BIND", local(&self.admin)),
             ("HTTP__DRAIN", "0s".to_owned()),
             ("OPS__BIND", local(&self.ops)),
+            ("WATCH_OPS__BIND", local(&self.watch)),
         ];
         if let Some(servers) = &self.servers {
             variables.extend([
@@ -133,14 +136,63 @@ impl Shop {
 
     /// `dropgate serve`, ready for claims.
     pub fn serve(&self) -> Result<Process> {
+        self.serve_with(&[])
+    }
+
+    /// The same with more variables.
+    pub fn serve_with(&self, more: &[(&str, &str)]) -> Result<Process> {
         let mut serve = ProcessOptions::program(Self::program())
             .args(["serve"])
             .log(&self.path("serve.log"))
             .ready(Ready::Http(self.admin.number(), "/readyz".to_owned()));
-        for (name, value) in self.variables() {
+        let more = more
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        for (name, value) in self.variables().into_iter().chain(more) {
             serve = serve.env(&name, value);
         }
         serve.start()
+    }
+
+    /// Redis loses all of its data, and its scripts.
+    pub fn forget(&self) -> Result<()> {
+        self.redis.cli(&["FLUSHALL"])?;
+        self.redis.cli(&["SCRIPT", "FLUSH"])?;
+        Ok(())
+    }
+
+    /// Every key of Redis with its content.
+    pub fn redis_contents(&self) -> Result<Vec<(String, String)>> {
+        let keys = self.redis.cli(&["KEYS", "*"])?;
+        let mut contents = Vec::new();
+        for key in keys.lines() {
+            contents.push((key.to_owned(), self.redis.cli(&["DUMP", key])?));
+        }
+        contents.sort();
+        Ok(contents)
+    }
+
+    /// `dropgate status --json` until it says what is looked for; also how it exited then.
+    pub fn status_until(&self, sale: &str, what: &str, found: impl Fn(&Value) -> bool) -> Ran {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let ran = self.run(&["status", "--sale", sale, "--json"]);
+            let said = serde_json::from_str::<Value>(&ran.stdout).unwrap_or_default();
+            if found(&said) {
+                return ran;
+            }
+            assert!(Instant::now() < deadline, "never {what}: {ran:#?}");
+        }
+    }
+
+    /// The base URL of the gateway's port for operators.
+    pub fn admin_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.admin.number())
+    }
+
+    /// The base URL of the watch's port for operators.
+    pub fn watch_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.watch.number())
     }
 
     /// Any other command, to its end.

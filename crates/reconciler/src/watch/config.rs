@@ -41,6 +41,19 @@ impl Default for WatchConfig {
     }
 }
 
+impl WatchConfig {
+    /// What holds the watch now, if something does.
+    #[must_use]
+    pub fn held(&self) -> Option<String> {
+        if self.hold {
+            return Some("watch.hold".to_owned());
+        }
+        let file = self.hold_file.as_ref()?;
+        file.exists()
+            .then(|| format!("the file {}", file.display()))
+    }
+}
+
 impl Validate for WatchConfig {
     fn problems(&self) -> Vec<Problem> {
         let second = Duration::from_secs;

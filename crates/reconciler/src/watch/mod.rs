@@ -121,18 +121,8 @@ impl Watch {
         }
     }
 
-    /// What holds it, if something does.
-    fn held(&self) -> Option<String> {
-        if self.config.hold {
-            return Some("watch.hold".to_owned());
-        }
-        let file = self.config.hold_file.as_ref()?;
-        file.exists()
-            .then(|| format!("the file {}", file.display()))
-    }
-
     fn look(&mut self) {
-        let held = self.held();
+        let held = self.config.held();
         let now = now(held.as_deref());
         for handle in self.engine.sales() {
             self.think(&handle, now);
