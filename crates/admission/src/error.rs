@@ -94,8 +94,8 @@ impl ConnectError {
         if let CallError::Denied(text) = classify(error) {
             return Some(Self::Denied(text));
         }
-        // rustls' words arrive as those of an I/O error.
-        let of_tls = ["certificate", "received fatal alert"];
+        // rustls' errors arrive as the inside of an I/O error, by their names.
+        let of_tls = ["InvalidCertificate(", "AlertReceived("];
         let untrusted = *error.kind() == ErrorKind::Tls || of_tls.iter().any(|w| text.contains(w));
         untrusted.then_some(Self::Untrusted(text))
     }
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn tls_and_users_are_refused_for_good_and_nothing_else_is() {
         let of = |kind, text: &'static str| ConnectError::refusal(&Error::new(kind, text));
-        let text = "invalid peer certificate: UnknownIssuer";
+        let text = "Custom { kind: InvalidData, error: InvalidCertificate(UnknownIssuer) }";
         let untrusted = Some(ConnectError::Untrusted(text.to_owned()));
         assert_eq!(of(ErrorKind::IO, text), untrusted);
         let text = "WRONGPASS invalid username-password pair";

@@ -7,6 +7,8 @@ mod fixture;
 mod model;
 mod operator;
 mod outage;
+mod place;
 mod race;
 mod random;
 mod scripts;
+mod topologies;

@@ -21,6 +21,8 @@ pub struct Built {
     pub state: State,
     pub marker: (Seq, Digest),
     pub applied: Seq,
+    /// How many users had claims when it was built.
+    pub users: usize,
     pub claims: HashMap<UserId, Vec<Entry>>,
     /// What is above `applied`; Redis may still hold some of what is below.
     pub outbox: BTreeMap<Seq, Vec<u8>>,
@@ -48,6 +50,7 @@ impl Model {
             state: state.clone(),
             marker: (state.seq, state.head),
             applied: state.seq,
+            users: claims.len(),
             claims: claims.clone(),
             outbox: BTreeMap::new(),
             events: BTreeMap::new(),
@@ -70,7 +73,7 @@ impl Model {
             }
         }
         match self.generations.get(to.tag()) {
-            Some(built) if built.marker == (seq, head) => {}
+            Some(built) if built.marker == (seq, head) && built.users == built.claims.len() => {}
             _ => return said("not_built", []),
         }
         self.current = Some(to.tag().to_owned());

@@ -1,7 +1,8 @@
 //! Building generations, and reading them back.
 
 use crate::fixture::{
-    LOG, NONCE, Sale, attempt, claim, config, fresh, head_of_start, key, redis, sale_id, user,
+    LOG, NONCE, Sale, attempt, claim, config, fresh, head_of_start, key, key_of, redis, sale_id,
+    user,
 };
 use dropgate_admission::{
     Admission, CallError, Claimed, Entry, NotCertified, Operator, Scope, Scripts, StoredState,
@@ -247,6 +248,14 @@ async fn only_a_built_generation_becomes_current_and_never_an_earlier_one() {
     assert_eq!(switch(None, &two, 0, wrong).await, Switched::NotBuilt);
     assert_eq!(switch(None, &two, 1, head(2)).await, Switched::NotBuilt);
     assert_eq!(operator.current(&sale).await.unwrap(), None);
+    // As after a demotion and a promotion in the middle of the building: the state came, and a
+    // claim that was written before it is gone.
+    let (four, mut state) = (scope(7, 4), fresh(&sale, Definition::of(5)));
+    state.head = head(4);
+    let claims = [(user("u"), entries(0)), (user("v"), entries(0))];
+    operator.build(&four, &state, claims).await.unwrap();
+    redis.cli(&["HDEL", &key_of(&four, "claims"), "v"]).unwrap();
+    assert_eq!(switch(None, &four, 0, head(4)).await, Switched::NotBuilt);
     assert_eq!(
         switch(Some(&one), &two, 0, head(2)).await,
         Switched::Switched

@@ -185,7 +185,7 @@ impl World<'_> {
         let reply = evalsha(
             &mut self.operator_connection(),
             self.scripts.switch_generation,
-            &keys(&scope, &["current", "state"]),
+            &keys(&scope, &["current", "state", "claims"]),
             &[
                 from.as_bytes().to_vec(),
                 scope.tag().as_bytes().to_vec(),

@@ -1,9 +1,10 @@
 //! Certificates, made when they are needed.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::Result;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tempfile::TempDir;
 
 /// Who signs certificates. Every authority is another one: nobody trusts a stranger's.
@@ -24,7 +25,11 @@ impl Authority {
     /// # Errors
     /// When its files cannot be written.
     pub fn new() -> Result<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let mut params = CertificateParams::default();
+        let name = format!("test authority {count} of {}", std::process::id());
+        params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
         let folder = tempfile::Builder::new().prefix("dropgate-ca-").tempdir()?;
@@ -44,9 +49,14 @@ impl Authority {
     /// # Errors
     /// When a name cannot be one, or the files cannot be written.
     pub fn issue(&self, folder: &Path, names: &[&str]) -> Result<(PathBuf, PathBuf)> {
-        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        let all: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
         let key = KeyPair::generate()?;
-        let certificate = CertificateParams::new(names)?.signed_by(&key, &self.issuer)?;
+        let mut params = CertificateParams::new(all)?;
+        // Not the default name: a certificate of its issuer's name is taken for self-signed.
+        params
+            .distinguished_name
+            .push(DnType::CommonName, names.join(" "));
+        let certificate = params.signed_by(&key, &self.issuer)?;
         let files = (folder.join("cert.pem"), folder.join("key.pem"));
         std::fs::write(&files.0, certificate.pem())?;
         std::fs::write(&files.1, key.serialize_pem())?;
