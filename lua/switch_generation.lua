@@ -2,6 +2,7 @@
 --
 -- KEYS  1 current     the text "L:g" of the sale's current generation
 --       2 new_state   hash: the state of the generation that has been built
+--       3 new_claims  hash: its claims
 -- ARGV  1 old         the "L:g" that the caller takes for current; empty when none
 --       2 new         the "L:g" to become current
 --       3 seq         the last seq before the new generation, as in its marker
@@ -10,7 +11,7 @@
 --       already      it is current
 --       backwards    a later generation of the same log is current, or one of another log that
 --                    the caller does not know of
---       not_built    its state is not there, or its marker is another
+--       not_built    its state is not there, or its marker is another, or claims are missing
 --       switched
 -- Invariant: within a log, the current generation's number never goes down. It may go up past
 -- what the caller takes for current, and it may begin from nothing: a Redis that came back with
@@ -32,7 +33,10 @@ if current then
   end
 end
 
-if redis.call('HGET', KEYS[2], 'marker') ~= ARGV[3] .. ':' .. ARGV[4] then
+-- The claims are counted here, where nothing can happen in between: a Redis that was demoted and
+-- promoted again while they were written still has the scripts, and may have lost some.
+local users = redis.call('HLEN', KEYS[3])
+if redis.call('HGET', KEYS[2], 'marker') ~= ARGV[3] .. ':' .. ARGV[4] .. ':' .. users then
   return { 'not_built', now }
 end
 

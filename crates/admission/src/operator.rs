@@ -157,7 +157,7 @@ impl Operator {
             Script::SwitchGeneration,
             scripts,
             keys.slot,
-            &[&keys.current, &keys.state],
+            &[&keys.current, &keys.state, &keys.claims],
         )
         .text(from.map_or("", Scope::tag))
         .text(&keys.tag)

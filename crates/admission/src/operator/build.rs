@@ -29,13 +29,14 @@ impl Operator {
         I: IntoIterator<Item = (UserId, Vec<Entry>)>,
     {
         let keys = scope.keys();
-        let marker = marker(state.seq, state.head);
         match self
             .command(keys.slot, "HGET", &[&keys.state, "marker"])
             .await?
         {
             Item::Nil => {}
-            Item::Bytes(found) if found == marker => return Ok(()),
+            Item::Bytes(found) if found.starts_with(&began(state.seq, state.head)) => {
+                return Ok(());
+            }
             _ => {
                 let text = "the generation was built with another state";
                 return Err(CallError::Protocol(text.to_owned()));
@@ -52,7 +53,7 @@ impl Operator {
             }
         }
         let mut args = vec![Value::from(keys.state.as_str())];
-        args.extend(state_fields(state, marker));
+        args.extend(state_fields(state, marker(state.seq, state.head, users)));
         link.call("HSET", keys.slot, args).await?;
         Ok(())
     }
@@ -83,9 +84,17 @@ where
         .await
 }
 
-/// `seq:head`, which the switch compares.
-fn marker(seq: Seq, head: Digest) -> Vec<u8> {
-    let mut marker = format!("{seq}:").into_bytes();
-    marker.extend_from_slice(&head.0);
+/// `seq:head:`, with which the generation begins.
+fn began(seq: Seq, head: Digest) -> Vec<u8> {
+    let mut began = format!("{seq}:").into_bytes();
+    began.extend_from_slice(&head.0);
+    began.push(b':');
+    began
+}
+
+/// `seq:head:users`, which the switch compares, and for which it counts the users once more.
+fn marker(seq: Seq, head: Digest, users: u64) -> Vec<u8> {
+    let mut marker = began(seq, head);
+    marker.extend_from_slice(users.to_string().as_bytes());
     marker
 }

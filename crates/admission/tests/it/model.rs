@@ -245,6 +245,7 @@ impl Built {
         let time = |time: Option<TimeMs>| number(time.map_or(0, |time| time.0));
         let mut marker = format!("{}:", self.marker.0).into_bytes();
         marker.extend_from_slice(&self.marker.1.0);
+        marker.extend_from_slice(format!(":{}", self.users).as_bytes());
         let st = if self.state.closed { "closed" } else { "open" };
         [
             ("st", st.as_bytes().to_vec()),
