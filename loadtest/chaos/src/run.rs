@@ -19,6 +19,9 @@ use crate::timeline::{Timeline, now_ms};
 use crate::told;
 use crate::watcher::Sight;
 
+/// How long all may take to be ready when it is healed: ten times what is expected.
+const HEALED_MAX: Duration = Duration::from_secs(30);
+
 /// How long a click that got no final answer is tried again, in seconds: longer than any outage.
 const PATIENCE: u64 = 90;
 
@@ -27,6 +30,8 @@ const PATIENCE: u64 = 90;
 pub struct Outcome {
     /// What broke, in words; empty when all promises hold.
     pub broken: Vec<String>,
+    /// What did not become well again when it was healed, in words.
+    pub unsettled: Vec<String>,
     /// What was injected.
     pub injected: Injected,
     /// Told winners before, during and after the faults.
@@ -42,7 +47,7 @@ pub struct Outcome {
 /// Sells once under the faults of a schedule, on an installation that is well, and leaves it well.
 ///
 /// # Errors
-/// When the run itself failed: a service or server that does not heal, a sale that does not settle.
+/// When the run itself failed: a process that cannot be started, a crowd that is never done.
 /// The timeline is written all the same.
 pub fn run(cell: &Cell, schedule: &Schedule, folder: &Path) -> Result<Outcome> {
     std::fs::create_dir_all(folder)?;
@@ -80,7 +85,7 @@ impl Run<'_> {
         let load = self.schedule.load;
         self.admin()?.open_new(&self.sale, load.stock)?;
         let sight = Sight::default();
-        let (injected, healed_ms) = std::thread::scope(|scope| {
+        let (injected, healed_ms, unsettled) = std::thread::scope(|scope| {
             for gateway in 0..self.cell.gateways.len() {
                 let (sight, sale, timeline) = (&sight, self.sale.as_str(), &self.timeline);
                 scope.spawn(move || sight.look_at(self.cell, gateway, sale, timeline));
@@ -90,30 +95,39 @@ impl Run<'_> {
             sight.finish();
             result
         })?;
-        self.settle_and_judge(injected, healed_ms, &sight)
+        self.settle_and_judge(injected, healed_ms, unsettled, &sight)
     }
 
     /// Sends the crowd, injects the faults, heals, and sends those who come late.
-    fn under_faults(&self, sight: &Sight) -> Result<(Injected, u64)> {
+    fn under_faults(&self, sight: &Sight) -> Result<(Injected, u64, Vec<String>)> {
         let load = self.schedule.load;
         let crowd = |users| Crowd {
             users,
             rate: load.rate,
             patience: PATIENCE,
         };
-        self.open_everywhere()?;
+        self.open_everywhere(wait::START)?;
         let clicking = crowd(load.users).come(self.cell, &self.sale)?;
         let injected = self.inject(sight)?;
         self.timeline.done("everything is healed");
         self.cell.heal()?;
-        self.open_everywhere()?;
+        let mut unsettled = Vec::new();
+        let ready = self.cell.wait_ready(HEALED_MAX);
+        for settled in [ready, self.open_everywhere(HEALED_MAX)] {
+            if let Err(error) = settled {
+                self.timeline.found(format!("{error:#}"));
+                unsettled.push(format!("not settled: {error:#}"));
+            }
+        }
         let healed_ms = now_ms();
-        self.timeline
-            .seen("healed: all is ready, the sale is open everywhere");
+        if unsettled.is_empty() {
+            self.timeline
+                .seen("healed: all is ready, the sale is open everywhere");
+        }
         let late = crowd(load.late_users).come_as(self.cell, &self.sale, "late-")?;
         self.hear(clicking, late)?;
         self.timeline.seen("everybody is done");
-        Ok((injected, healed_ms))
+        Ok((injected, healed_ms, unsettled))
     }
 
     fn inject(&self, sight: &Sight) -> Result<Injected> {
@@ -145,10 +159,16 @@ impl Run<'_> {
         &self,
         injected: Injected,
         healed_ms: u64,
+        mut unsettled: Vec<String>,
         sight: &Sight,
     ) -> Result<Outcome> {
-        self.admin()?.close(&self.sale)?;
-        self.timeline.done("the sale is closed");
+        match self.admin()?.close(&self.sale) {
+            Ok(()) => self.timeline.done("the sale is closed"),
+            Err(error) => {
+                self.timeline.found(format!("{error:#}"));
+                unsettled.push(format!("not closed: {error:#}"));
+            }
+        }
         let case = Case {
             cell: self.cell,
             sale: &self.sale,
@@ -161,6 +181,7 @@ impl Run<'_> {
         let first = injected.faults.iter().map(|(_, at_ms)| *at_ms).min();
         Ok(Outcome {
             broken: judgement.broken,
+            unsettled,
             winners: told::winners(&answers, first.unwrap_or(healed_ms), healed_ms),
             injected,
             generations: sight.generation(),
@@ -170,8 +191,8 @@ impl Run<'_> {
     }
 
     /// Waits until every gateway sells, in the same generation, or has sold all.
-    fn open_everywhere(&self) -> Result<()> {
-        wait::until("the sale to be open everywhere", wait::START, || {
+    fn open_everywhere(&self, bound: Duration) -> Result<()> {
+        wait::until("the sale to be open everywhere", bound, || {
             let mut versions = Vec::new();
             for gateway in 0..self.cell.gateways.len() {
                 let ports = self.cell.ports(gateway).context("a gateway")?;

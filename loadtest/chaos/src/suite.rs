@@ -122,14 +122,15 @@ impl Suite {
                 let kinds: Vec<_> = faults.map(|(kind, _)| *kind).collect();
                 report.coverage.count(seed, &kinds, outcome.winners);
                 report.took.push(outcome.took);
-                if outcome.broken.is_empty() {
+                let why = [outcome.broken.as_slice(), &outcome.unsettled].concat();
+                if why.is_empty() {
                     match self.keep {
                         true => keep_logs(cell.folder(), &folder),
                         false => drop(std::fs::remove_dir_all(&folder)),
                     }
                     return true;
                 }
-                (outcome.broken.clone(), outcome.broken)
+                (outcome.broken, why)
             }
             Err(error) => (Vec::new(), vec![format!("the run failed: {error:#}")]),
         };

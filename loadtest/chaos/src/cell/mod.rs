@@ -10,6 +10,7 @@ mod service;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use dropgate_testkit::stack::{GatewayPorts, Settings, Venue};
@@ -108,7 +109,7 @@ impl Cell {
             ports: services.ports,
             folder: folder.to_owned(),
         };
-        cell.wait_ready()?;
+        cell.wait_ready(wait::START)?;
         Ok(cell)
     }
 
@@ -129,10 +130,10 @@ impl Cell {
         self.ports.get(gateway).copied()
     }
 
-    /// Undoes every fault that may be left, and waits until all is ready.
+    /// Undoes every fault that may be left.
     ///
     /// # Errors
-    /// When it does not heal.
+    /// When a process cannot be started, or does not answer.
     pub fn heal(&self) -> Result<()> {
         {
             let mut postgres = lock(&self.postgres);
@@ -148,7 +149,7 @@ impl Cell {
         for service in self.services() {
             lock(service).heal()?;
         }
-        self.wait_ready()
+        Ok(())
     }
 
     /// Read access to Redis: questions, and faults that need no process.
@@ -161,11 +162,16 @@ impl Cell {
         self.redis.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait_ready(&self) -> Result<()> {
+    /// Waits until Redis is one master with a replica that all sentinels agree on, and every service
+    /// is ready.
+    ///
+    /// # Errors
+    /// When that does not happen within the bound.
+    pub fn wait_ready(&self, bound: Duration) -> Result<()> {
         self.redis().wait_healthy()?;
         for service in self.services() {
             let port = lock(service).ops_port();
-            wait::until("every service to be ready", wait::START, || {
+            wait::until("every service to be ready", bound, || {
                 let mut service = lock(service);
                 if !service.alive() {
                     bail!(

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use dropgate_testkit::redis::REPLICATION_PASSWORD;
+use dropgate_testkit::redis::{
+    DISCOVERY_PASSWORD, DISCOVERY_USER, GATEWAY_PASSWORD, OPERATOR_PASSWORD, REPLICATION_PASSWORD,
+};
 use dropgate_testkit::wait::{self, Seen};
 use dropgate_testkit::{Redis, RedisTrio, RespConnection, Value};
 
@@ -34,10 +36,18 @@ impl Servers {
 
     /// The lines of `[redis]` for gateways and for operators.
     pub(super) fn config_lines(&self) -> (String, String) {
-        let port = self.trio.server(0).client_port();
+        let nodes = self.trio.sentinel_addresses().join("\", \"");
+        let lines = |user: &str, password: &str| {
+            format!(
+                "topology = \"sentinel\"\nnodes = [\"{nodes}\"]\nusername = \"{user}\"\n\
+                 password = \"{password}\"\nsentinel = {{ service = \"{}\", username = \
+                 \"{DISCOVERY_USER}\", password = \"{DISCOVERY_PASSWORD}\" }}",
+                RedisTrio::SERVICE
+            )
+        };
         (
-            format!("url = \"{}\"", Redis::gateway_url_at(port)),
-            format!("url = \"{}\"", Redis::operator_url_at(port)),
+            lines("gateway", GATEWAY_PASSWORD),
+            lines("operator", OPERATOR_PASSWORD),
         )
     }
 

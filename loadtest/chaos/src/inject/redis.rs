@@ -14,6 +14,9 @@ const PROMOTED_MAX: Duration = Duration::from_secs(8);
 const RECOVERED_MAX: Duration = Duration::from_secs(6);
 /// How long a gateway sells that cannot see the log.
 const BLIND: Duration = Duration::from_millis(700);
+/// How long the blind gateway has to publish what it sold before the other goes on, which would
+/// publish from the outbox what comes after all that it knows, and so come first.
+const PUBLISHED: Duration = Duration::from_millis(300);
 /// The gateway that is made blind: the patient one.
 const BLIND_GATEWAY: usize = 1;
 const OTHER_GATEWAY: usize = 0;
@@ -156,8 +159,9 @@ impl Injector<'_> {
             lock(blind).start_again()
         } else {
             self.timeline
-                .done("gateway 2 sees again, gateway 1 goes on");
+                .done("gateway 2 sees again, gateway 1 goes on soon");
             lock(&self.cell.kafka).proxy(BLIND_GATEWAY)?.heal()?;
+            std::thread::sleep(PUBLISHED);
             lock(other).resume()
         }
     }
