@@ -30,10 +30,13 @@ impl Services {
         let (mut ports, gateway) = gateway_ports()?;
         let ops = Port::reserve()?;
         let file = settings.dropgate(gateway, ops.number())?;
-        ports.push(ops);
+        let watch = Port::reserve()?;
+        let bind = format!("127.0.0.1:{}", watch.number());
+        ports.extend([ops, watch]);
         let process = ProcessOptions::of_ours("dropgate")?
             .args(["serve", "--config"])
             .args([file.display().to_string()])
+            .env("DROPGATE_WATCH_OPS__BIND", bind)
             .log(&logs.join("serve.log"))
             .ready(Ready::Http(gateway.admin, "/readyz".to_owned()))
             .start()?;
