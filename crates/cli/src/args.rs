@@ -211,7 +211,7 @@ pub struct Admin {
     )]
     pub admin_key_file: Option<PathBuf>,
 
-    /// How long to wait for the answer [default: 30s; for recover 10m]
+    /// How long to wait for the gateway's answer [default: 30s; for recover 10m]
     #[arg(long, global = true, value_parser = duration, value_name = "TIME")]
     pub timeout: Option<Duration>,
 

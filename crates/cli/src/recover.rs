@@ -33,6 +33,10 @@ const CLOSE_DEADLINE: Duration = Duration::from_secs(2);
 /// How often it is looked whether the log was read.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
+/// What a recovery that could not be done leaves behind.
+const STAYS: &str =
+    "  a sale that was closed stays closed until it is recovered; nothing that was told is lost";
+
 /// The answer is no.
 const REFUSED: u8 = 1;
 /// It could not be done now.
@@ -59,10 +63,14 @@ async fn by_gateway(args: &Recover, file: Option<&Path>) -> anyhow::Result<ExitC
         output::note(&format!("asked of the gateway at {}", api.url()))?;
     }
     let answer = api.call(Method::POST, &path, Some(&body)).await?;
-    if !(200..300).contains(&answer.status) {
-        return sale::refused(&args.admin, &answer);
+    if (200..300).contains(&answer.status) {
+        return tell(args, &answer.body, None);
     }
-    tell(args, &answer.body, None)
+    let code = sale::refused(&args.admin, &answer)?;
+    if answer.status >= 500 && !args.dry_run {
+        output::note(STAYS)?;
+    }
+    Ok(code)
 }
 
 /// Looks at log and Redis, without an engine: that would halt and relay.
@@ -183,8 +191,7 @@ fn refuse(sale: &SaleId, error: &AdminError) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(REFUSED));
     }
     output::complain(&format!(
-        "sale {sale} is not recovered: {error}\n  it stays closed; nothing that was told is lost; \
-         the same command may be given again"
+        "sale {sale} is not recovered: {error}\n  the same command may be given again\n{STAYS}"
     ))?;
     Ok(ExitCode::from(COULD_NOT))
 }

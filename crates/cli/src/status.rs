@@ -27,11 +27,9 @@ pub async fn run(args: &Args, file: Option<&Path>) -> anyhow::Result<ExitCode> {
 }
 
 fn code(status: &Status) -> ExitCode {
-    ExitCode::from(
-        match (status.anybody_answered(), status.trouble.is_empty()) {
-            (false, _) => 2,
-            (true, false) => 1,
-            (true, true) => 0,
-        },
-    )
+    ExitCode::from(match (status.anybody_answered, status.trouble.is_empty()) {
+        (false, _) => 2,
+        (true, false) => 1,
+        (true, true) => 0,
+    })
 }

@@ -12,6 +12,8 @@ const PERCENT_A_LINE: u64 = 10;
 /// Fewer wins than these are written before anybody has read a line.
 const WINS_WORTH_A_LINE: u64 = 10_000;
 
+const BAR: &str = "  {bar:40} {human_pos} of {human_len} wins, {per_sec}, {eta} left";
+
 /// Tells of the steps on standard error.
 pub struct Steps {
     terminal: bool,
@@ -109,8 +111,7 @@ fn text(progress: Progress) -> String {
 
 fn bar(wins: u64) -> ProgressBar {
     let bar = ProgressBar::new(wins);
-    let template = "  {bar:40} {human_pos} of {human_len} wins, {per_sec}, {eta} left";
-    if let Ok(style) = ProgressStyle::with_template(template) {
+    if let Ok(style) = ProgressStyle::with_template(BAR) {
         bar.set_style(style);
     }
     bar.enable_steady_tick(Duration::from_millis(200));
@@ -120,6 +121,11 @@ fn bar(wins: u64) -> ProgressBar {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_bar_can_be_drawn() {
+        ProgressStyle::with_template(BAR).unwrap();
+    }
 
     #[test]
     fn a_sale_without_wins_is_written_at_once() {

@@ -51,6 +51,7 @@ pub fn status(id: &SaleId, config: &Config, answers: &Answers, now: TimeMs) -> S
             ready: watch.ready.clone(),
         }),
         trouble: Vec::new(),
+        anybody_answered: anybody_answered(answers),
     };
     let gateways = answers.gateways.iter();
     status.gateways = gateways.map(|asked| gateway(asked, sale, now)).collect();
@@ -223,6 +224,17 @@ fn version(generation: Generation, seq: Seq) -> String {
 fn parsed(version: &str) -> Option<(Generation, Seq)> {
     let (generation, seq) = version.split_once('.')?;
     Some((Generation(generation.parse().ok()?), Seq(seq.parse().ok()?)))
+}
+
+fn anybody_answered(answers: &Answers) -> bool {
+    let sources = [
+        answers.log.known().is_some(),
+        answers.redis.known().is_some(),
+        answers.database.known().is_some(),
+    ];
+    let gateways = answers.gateways.iter().map(|gateway| &gateway.ready);
+    let services = gateways.chain(answers.watch.iter().map(|watch| &watch.ready));
+    sources.contains(&true) || services.into_iter().any(|ready| ready.known().is_some())
 }
 
 /// Everything that a person should look at.

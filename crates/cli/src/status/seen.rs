@@ -48,6 +48,8 @@ pub struct Status {
     pub watch: Option<Watch>,
     /// Everything that a person should look at; empty when nothing is.
     pub trouble: Vec<String>,
+    /// Whether anybody at all has said anything.
+    pub anybody_answered: bool,
 }
 
 /// How it stands.
@@ -155,18 +157,4 @@ pub struct GatewaySale {
 pub struct Watch {
     pub url: String,
     pub ready: Asked<Ready>,
-}
-
-impl Status {
-    /// Whether anybody at all has said anything.
-    pub fn anybody_answered(&self) -> bool {
-        let sources = [
-            self.log.known().is_some(),
-            self.redis.known().is_some(),
-            self.database.known().is_some(),
-        ];
-        let gateways = self.gateways.iter().map(|gateway| &gateway.ready);
-        let watch = self.watch.iter().map(|watch| &watch.ready);
-        sources.contains(&true) || gateways.chain(watch).any(|ready| ready.known().is_some())
-    }
 }

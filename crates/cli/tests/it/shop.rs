@@ -154,6 +154,20 @@ impl Shop {
         serve.start()
     }
 
+    /// `dropgate watch`, ready, with its port.
+    pub fn watch(&self) -> Result<(Process, Port)> {
+        let port = Port::reserve()?;
+        let mut watch = ProcessOptions::program(Self::program())
+            .args(["watch"])
+            .log(&self.path("watch.log"))
+            .ready(Ready::Http(port.number(), "/readyz".to_owned()));
+        for (name, value) in self.variables() {
+            watch = watch.env(&name, value);
+        }
+        let bind = format!("127.0.0.1:{}", port.number());
+        Ok((watch.env("DROPGATE_WATCH_OPS__BIND", bind).start()?, port))
+    }
+
     /// Redis loses all of its data, and its scripts.
     pub fn forget(&self) -> Result<()> {
         self.redis.cli(&["FLUSHALL"])?;

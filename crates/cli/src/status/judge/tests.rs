@@ -48,6 +48,7 @@ fn seen(condition: &'static str, readiness: &[Option<bool>]) -> Status {
         gateways: readiness.iter().map(gateway).collect(),
         watch: None,
         trouble: Vec::new(),
+        anybody_answered: true,
     }
 }
 

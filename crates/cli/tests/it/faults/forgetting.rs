@@ -252,3 +252,25 @@ fn with_the_log_in_kafka_the_command_recovers_by_itself() -> Result<()> {
     assert_eq!(serve.terminate(PATIENCE)?, Some(0), "{}", serve.output()?);
     Ok(())
 }
+
+#[test]
+fn a_watch_of_its_own_recovers_beside_a_gateway_that_may_not() -> Result<()> {
+    let shop = Shop::on_servers()?;
+    let _serve = shop.serve_with(&[HELD])?;
+    let (mut watch, port) = shop.watch()?;
+    let key = sale(&shop, "10")?;
+    let mut answers = claims(&shop, &key, 0..4)?;
+    shop.forget()?;
+    let forgot = Instant::now();
+    answers.extend(claims(&shop, &key, 4..8)?);
+    println!("from FLUSHALL to the next wins: {:?}", forgot.elapsed());
+    assert!(answers.iter().all(|(_, answer)| answer.status == "won"));
+    let url = format!("http://127.0.0.1:{}", port.number());
+    let screen = shop.done(&["status", "--sale", "drop-1", "--watch", &url]);
+    for text in ["Generation  2, begun", "Recoveries  1 within 10m", &url] {
+        assert!(screen.contains(text), "{text}\n{screen}");
+    }
+    nobody_lost(&shop, &key, &answers)?;
+    assert_eq!(watch.terminate(PATIENCE)?, Some(0), "{}", watch.output()?);
+    Ok(())
+}

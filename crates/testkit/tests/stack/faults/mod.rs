@@ -1,6 +1,7 @@
 //! Sales in which something is killed, stopped or taken away. They run one at a time.
 
 mod broker;
+mod by_hand;
 mod crashes;
 mod database;
 mod redis;
