@@ -9,6 +9,7 @@ mod properties;
 mod records;
 mod recovery;
 mod redis;
+pub mod replay;
 mod sale;
 mod seen;
 mod state;

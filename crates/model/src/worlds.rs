@@ -104,7 +104,7 @@ pub const WORLDS: [Named; 14] = [
             mending: true,
             ..CALM
         },
-        shows: &[Seen::ToldVoid, Seen::Ended, Seen::WonAgain, Seen::Late],
+        shows: &[Seen::ToldVoid, Seen::WonAgain, Seen::Late],
     },
     Named {
         name: "forgetful-close",
@@ -152,6 +152,7 @@ pub const WORLDS: [Named; 14] = [
             gateways: 1,
             recoveries: 2,
             losses: 1,
+            mending: true,
             ..CALM
         },
         shows: &[Seen::ToldVoid, Seen::Ended, Seen::Overtaken, Seen::Third],
@@ -165,6 +166,7 @@ pub const WORLDS: [Named; 14] = [
             recoveries: 1,
             promotions: 2,
             late: 2,
+            mending: true,
             ..CALM
         },
         shows: &[Seen::ToldVoid, Seen::Ended, Seen::WonAgain, Seen::Late],
@@ -180,7 +182,7 @@ pub const WORLDS: [Named; 14] = [
             late: 1,
             ..CALM
         },
-        shows: &[Seen::Ended, Seen::Overtaken, Seen::Third, Seen::Late],
+        shows: &[Seen::Overtaken, Seen::Third, Seen::Late],
     },
     Named {
         name: "deep-two-recoveries",
