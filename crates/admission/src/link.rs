@@ -110,21 +110,16 @@ impl Link {
             command_timeout: self.dial.command_timeout,
         };
         let result = match &self.behind {
-            Behind::Single(_) | Behind::Sentinels(..) => match connection.send(command, args).await
-            {
-                Sent::Answered(item) => Ok(item),
-                Sent::Redirected(to) => Err(to.refused()),
-                Sent::Failed(error) => Err(error),
-            },
+            Behind::Single(_) | Behind::Sentinels(..) => {
+                connection.send(command, args).await.answer()
+            }
             Behind::Cluster(cluster) => {
                 let deadline = begun + self.dial.command_timeout;
-                in_time(cluster, &connection, deadline, command, args).await
+                followed(cluster, &connection, deadline, command, args).await
             }
         };
-        if let (Behind::Sentinels(_, sentinels), Err(error)) = (&self.behind, &result)
-            && suspicious(error)
-        {
-            sentinels.hurry();
+        if result.as_ref().is_err_and(is_suspicious) {
+            self.look_again();
         }
         place.answered();
         result
@@ -236,6 +231,15 @@ impl Link {
         Ok(problems)
     }
 
+    /// Asks who is master now: something is not as it should be.
+    pub(crate) fn look_again(&self) {
+        match &self.behind {
+            Behind::Single(_) => {}
+            Behind::Sentinels(_, sentinels) => sentinels.hurry(),
+            Behind::Cluster(cluster) => cluster.hurry(),
+        }
+    }
+
     /// Refuses new calls, waits for those in flight up to the command time-out, and ends the
     /// connections. Called again it does nothing.
     pub(crate) async fn close(&self) {
@@ -315,7 +319,7 @@ async fn refused_by_all(dial: &Dial, addresses: &[Address]) -> Result<(), Connec
 }
 
 /// Sends to the owner of a slot, and follows it once if the slot has moved.
-async fn in_time(
+async fn followed(
     cluster: &Arc<Cluster>,
     connection: &Connection,
     deadline: Instant,
@@ -324,14 +328,8 @@ async fn in_time(
 ) -> Result<Item, CallError> {
     // The arguments are shared, not copied.
     let to = match connection.send(command, args.clone()).await {
-        Sent::Answered(item) => return Ok(item),
-        Sent::Failed(error) => {
-            if suspicious(&error) {
-                cluster.hurry();
-            }
-            return Err(error);
-        }
         Sent::Redirected(to) => to,
+        sent => return sent.answer(),
     };
     cluster.hurry();
     let not_sent = || CallError::Unavailable(Outage::NotConnected);
@@ -340,16 +338,13 @@ async fn in_time(
     let deadline = tokio::time::Instant::from_std(deadline);
     let up = tokio::time::timeout_at(deadline, lane.wait()).await;
     let connection = up.map_err(|_| not_sent())??;
-    match tokio::time::timeout_at(deadline, connection.send(command, args)).await {
-        Ok(Sent::Answered(item)) => Ok(item),
-        Ok(Sent::Redirected(to)) => Err(to.refused()),
-        Ok(Sent::Failed(error)) => Err(error),
-        Err(_) => Err(CallError::Unavailable(Outage::TimedOut)),
-    }
+    let sent = tokio::time::timeout_at(deadline, connection.send(command, args)).await;
+    sent.map_err(|_| CallError::Unavailable(Outage::TimedOut))?
+        .answer()
 }
 
 /// Whether an error may mean that another server is master by now.
-fn suspicious(error: &CallError) -> bool {
+fn is_suspicious(error: &CallError) -> bool {
     match error {
         CallError::NotWritable(_) => true,
         CallError::Unavailable(outage) => *outage != Outage::TooMany,

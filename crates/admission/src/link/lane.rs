@@ -209,11 +209,7 @@ impl Connection {
         args: &[&str],
     ) -> Result<Item, CallError> {
         let args = args.iter().map(|arg| Value::from(*arg)).collect();
-        match self.send(command, args).await {
-            Sent::Answered(item) => Ok(item),
-            Sent::Redirected(to) => Err(to.refused()),
-            Sent::Failed(error) => Err(error),
-        }
+        self.send(command, args).await.answer()
     }
 
     fn saw_reply(&self) {
@@ -253,6 +249,17 @@ pub(crate) enum Sent {
     Redirected(Redirect),
     /// There is no reply.
     Failed(CallError),
+}
+
+impl Sent {
+    /// The answer, for who does not go elsewhere.
+    pub(crate) fn answer(self) -> Result<Item, CallError> {
+        match self {
+            Self::Answered(item) => Ok(item),
+            Self::Redirected(to) => Err(to.refused()),
+            Self::Failed(error) => Err(error),
+        }
+    }
 }
 
 /// Keeps a connection to the target, and replaces it whenever it is in trouble or the target has

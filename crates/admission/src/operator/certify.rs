@@ -37,12 +37,13 @@ impl Operator {
         let slot = Slot::of(sale);
         let server = link.server(slot)?;
         let facts = link.facts(&server).await?;
-        let problems = facts.problems();
-        if !problems.is_empty() {
-            return Err(NotCertified::Unfit(problems));
+        let mut problems = facts.problems();
+        if problems.is_empty() {
+            problems = link.disagreements(slot, &server, &facts.run_id).await?;
         }
-        let problems = link.disagreements(slot, &server, &facts.run_id).await?;
         if !problems.is_empty() {
+            // Perhaps another one is master by now; who asks again shall find it.
+            link.look_again();
             return Err(NotCertified::Unfit(problems));
         }
         let before = now();

@@ -2,6 +2,7 @@
 #![cfg(test)]
 
 mod acl;
+mod faults;
 mod fence;
 mod fixture;
 mod model;

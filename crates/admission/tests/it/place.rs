@@ -141,7 +141,7 @@ impl Place {
         match self {
             Self::Single(_) | Self::Tls(..) => panic!("there is one server"),
             Self::Trio(trio) => trio.failover().unwrap(),
-            Self::Cluster(cluster) => cluster.failover(&current(sale)).unwrap(),
+            Self::Cluster(cluster) => return cluster.failover(&current(sale)).unwrap(),
         }
         self.new_master(sale, old)
     }

@@ -14,80 +14,94 @@ use std::collections::BTreeSet;
 /// Everything that is called in the life of a sale, on what a place gives.
 async fn contract(place: &Place, sale: &SaleId) {
     let live = Live::open(place, sale, 2).await;
-    let ask = async |scope: &Scope, scripts: &Scripts, name: &str, n: u64, applied: u64| {
-        let claim = claim(name, n);
-        let reply = live.gateway.claim(scope, scripts, Seq(applied), &claim);
-        reply.await.map(|reply| reply.value)
-    };
-    let (scope, scripts) = (&live.scope, &live.scripts);
     assert_eq!(live.gateway.problems().await.unwrap(), [""; 0]);
-    let won = ask(scope, scripts, "u", 1, 0).await.unwrap();
-    assert!(matches!(won, Claimed::Won { seq: Seq(1), .. }), "{won:?}");
-    let again = Claimed::Again {
+    sells(&live).await;
+    goes_on(&live).await;
+    place.nobody_was_refused();
+}
+
+async fn ask(
+    live: &Live,
+    (scope, scripts): (&Scope, &Scripts),
+    (name, n): (&str, u64),
+    applied: u64,
+) -> Result<Claimed, CallError> {
+    let claim = claim(name, n);
+    let reply = live.gateway.claim(scope, scripts, Seq(applied), &claim);
+    reply.await.map(|reply| reply.value)
+}
+
+/// The claim of `u`, asked again.
+fn again() -> Claimed {
+    Claimed::Again {
         seq: Seq(1),
         unit: Unit(1),
         attempt: attempt(1),
-    };
-    assert_eq!(ask(scope, scripts, "u", 2, 0).await.unwrap(), again);
-    ask(scope, scripts, "v", 3, 0).await.unwrap();
+    }
+}
+
+/// Both units are sold.
+async fn sells(live: &Live) {
+    let of = (&live.scope, &live.scripts);
+    let won = ask(live, of, ("u", 1), 0).await.unwrap();
+    assert!(matches!(won, Claimed::Won { seq: Seq(1), .. }), "{won:?}");
+    assert_eq!(ask(live, of, ("u", 2), 0).await.unwrap(), again());
+    ask(live, of, ("v", 3), 0).await.unwrap();
     let sold_out = Claimed::SoldOut { seq: Seq(2) };
-    assert_eq!(ask(scope, scripts, "w", 4, 0).await.unwrap(), sold_out);
-    let tip = live.gateway.tip(scope, scripts, Seq(1), 10).await.unwrap();
+    assert_eq!(ask(live, of, ("w", 4), 0).await.unwrap(), sold_out);
+    let tip = live.gateway.tip(of.0, of.1, Seq(1), 10).await.unwrap();
     assert_eq!((tip.value.seq, tip.value.applied), (Seq(2), Seq(1)));
     assert_eq!(tip.value.outbox.len(), 1);
-    assert_eq!(live.operator.outbox_len(scope).await.unwrap(), 1);
-    let behind = ask(scope, scripts, "w", 4, 9).await;
+    assert_eq!(live.operator.outbox_len(of.0).await.unwrap(), 1);
+    let behind = ask(live, of, ("w", 4), 9).await;
     assert_eq!(behind, Err(CallError::Behind));
+}
 
-    // The next generation, on scripts of its own.
+/// The next generation, on scripts of its own, sells one more and is closed.
+async fn goes_on(live: &Live) {
+    let (operator, scope, sale) = (&live.operator, &live.scope, live.scope.sale());
     let nonce = Nonce([3; 16]);
-    live.operator.certify(sale).await.unwrap();
+    operator.certify(sale).await.unwrap();
     let hashes = hashes_for(nonce);
-    let loaded = live.operator.scripts_loaded(sale, &hashes).await;
-    assert!(!loaded.unwrap());
-    let hashes = live.operator.load_scripts(sale, nonce).await.unwrap();
-    assert!(live.operator.scripts_loaded(sale, &hashes).await.unwrap());
-    let new_scripts = Scripts::from_started(&hashes).unwrap();
+    assert!(!operator.scripts_loaded(sale, &hashes).await.unwrap());
+    let hashes = operator.load_scripts(sale, nonce).await.unwrap();
+    assert!(operator.scripts_loaded(sale, &hashes).await.unwrap());
+    let scripts = Scripts::from_started(&hashes).unwrap();
     let next = Scope::new(sale.clone(), scope.log(), Generation(2));
     let mut state = fresh(sale, Definition::of(4));
     let head = head_of_start(sale, Generation(2));
     (state.next, state.seq, state.head) = (Unit(3), Seq(2), head);
-    let claims = (1..=2u64).map(|n| {
+    let claims = [("u", 1), ("v", 2)].map(|(name, n)| {
         let entry = Entry {
             seq: Seq(n),
             unit: Unit(n),
             attempt: attempt(n),
             key: key(""),
         };
-        (
-            user(["u", "v"][usize::try_from(n - 1).unwrap()]),
-            vec![entry],
-        )
+        (user(name), vec![entry])
     });
-    assert!(live.operator.halt(scope).await.unwrap());
-    let missing = ask(scope, scripts, "w", 5, 2).await;
+    assert!(operator.halt(scope).await.unwrap());
+    let missing = ask(live, (scope, &live.scripts), ("w", 5), 2).await;
     assert_eq!(missing, Err(CallError::Missing));
-    live.operator.build(&next, &state, claims).await.unwrap();
-    assert_eq!(live.operator.claims_count(&next).await.unwrap(), 2);
-    let operator = &live.operator;
-    let switched = operator.switch(&new_scripts, Some(scope), &next, Seq(2), head);
+    operator.build(&next, &state, claims).await.unwrap();
+    assert_eq!(operator.claims_count(&next).await.unwrap(), 2);
+    let switched = operator.switch(&scripts, Some(scope), &next, Seq(2), head);
     assert_eq!(switched.await.unwrap().value, Switched::Switched);
-    let stale = ask(scope, scripts, "w", 5, 2).await;
+    let stale = ask(live, (scope, &live.scripts), ("w", 5), 2).await;
     assert_eq!(stale, Err(CallError::Stale));
     assert!(operator.delete(scope).await.unwrap());
-    assert_eq!(ask(&next, &new_scripts, "u", 6, 2).await.unwrap(), again);
-    let won = ask(&next, &new_scripts, "w", 7, 2).await.unwrap();
+
+    let of = (&next, &scripts);
+    assert_eq!(ask(live, of, ("u", 6), 2).await.unwrap(), again());
+    let won = ask(live, of, ("w", 7), 2).await.unwrap();
     assert!(matches!(won, Claimed::Won { seq: Seq(3), .. }), "{won:?}");
-    let close = || live.gateway.close(&next, &new_scripts, Seq(2));
+    let close = || live.gateway.close(&next, &scripts, Seq(2));
     let closed = close().await.unwrap().value;
-    assert!(
-        matches!(closed, Closed::Now { seq: Seq(4), .. }),
-        "{closed:?}"
-    );
+    let is_it = matches!(closed, Closed::Now { seq: Seq(4), .. });
+    assert!(is_it, "{closed:?}");
     assert_eq!(close().await.unwrap().value, Closed::Already);
     let stored = operator.state(&next).await.unwrap().unwrap();
     assert_eq!((stored.open, stored.seq), (false, Seq(4)));
-    place.nobody_was_refused();
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
@@ -195,24 +195,40 @@ impl RedisCluster {
         })
     }
 
-    /// Asks the replica of a key's master to take its place, with the master's consent
-    /// (`CLUSTER FAILOVER`): both live on.
+    /// Has the replica of a key's master take its place, with the master's consent (`CLUSTER
+    /// FAILOVER`): both live on. Gives the new master.
     ///
     /// # Errors
-    /// When the master has no replica that answers.
-    pub fn failover(&self, key: &str) -> Result<()> {
-        let master = self.master_of(key)?;
-        let id = self.nodes[master].cli(&["CLUSTER", "MYID"])?;
-        for (i, node) in self.nodes.iter().enumerate() {
-            let own = ask(node, &["CLUSTER", "NODES"]).map(|nodes| nodes.to_string());
-            let own = own.unwrap_or_default();
-            let line = own.lines().find(|line| line.contains("myself,slave"));
-            if i != master && line.is_some_and(|line| line.contains(id.trim())) {
-                node.cli(&["CLUSTER", "FAILOVER"])?;
-                return Ok(());
+    /// When the master has no replica that does.
+    pub fn failover(&self, key: &str) -> Result<usize> {
+        let old = self.master_of(key)?;
+        let slot = self.slot_of(key)?;
+        let id = self.nodes[old].cli(&["CLUSTER", "MYID"])?;
+        // A request that gets no votes, or whose master is busy, is over after five seconds.
+        let mut asked: Option<Instant> = None;
+        wait::until("the replica to take over", wait::START, || {
+            if asked.is_none_or(|asked| asked.elapsed() > Duration::from_secs(6)) {
+                self.ask_replica(id.trim())?;
+                asked = Some(Instant::now());
+            }
+            let (named, seen) = self.named(slot)?;
+            Ok(match named {
+                Some(master) if master != old => Seen::Done(master),
+                _ => Seen::NotYet(seen),
+            })
+        })
+    }
+
+    fn ask_replica(&self, master_id: &str) -> Result<()> {
+        for node in &self.nodes {
+            let nodes = ask(node, &["CLUSTER", "NODES"]).map(|nodes| nodes.to_string());
+            let nodes = nodes.unwrap_or_default();
+            let own = nodes.lines().find(|line| line.contains("myself,slave"));
+            if own.is_some_and(|own| own.contains(master_id)) {
+                return node.cli(&["CLUSTER", "FAILOVER"]).map(drop);
             }
         }
-        bail!("node {master} has no replica that answers")
+        bail!("node {master_id} has no replica that answers")
     }
 
     /// Waits until all is well: every node answers, knows all others and says that the cluster is
