@@ -43,6 +43,25 @@ fn gateway(port: u16, ready: Asked<Ready>, reader: Reader) -> Gateway {
     }
 }
 
+/// Redis has nothing of the generation but two events.
+fn forgotten() -> RedisReader {
+    RedisReader {
+        current: None,
+        seen: Some(RedisSeen {
+            expected: Some("abc:2".to_owned()),
+            current: None,
+            state: "missing",
+            seq: None,
+            scripts_loaded: Some(false),
+            outbox_events: 2,
+            outbox_more: false,
+            outbox_age_ms: Some(2_500),
+            loss: Some("redis names no generation of the sale as current".to_owned()),
+            unfit: Vec::new(),
+        }),
+    }
+}
+
 fn halted() -> Status {
     Status {
         sale: "drop-1".to_owned(),
@@ -77,21 +96,7 @@ fn halted() -> Status {
             partition: 3,
             end: 47,
         }),
-        redis: Asked::Known(RedisReader {
-            current: None,
-            seen: Some(RedisSeen {
-                expected: Some("abc:2".to_owned()),
-                current: None,
-                state: "missing",
-                seq: None,
-                scripts_loaded: Some(false),
-                outbox_events: 2,
-                outbox_more: false,
-                outbox_age_ms: Some(2_500),
-                loss: Some("redis names no generation of the sale as current".to_owned()),
-                unfit: Vec::new(),
-            }),
-        }),
+        redis: Asked::Known(forgotten()),
         database: Asked::Known(reader("2.37", lag(3, 61_000))),
         gateways: vec![
             gateway(8081, ready(&[]), reader("2.40", lag(0, 0))),

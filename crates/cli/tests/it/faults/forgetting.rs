@@ -56,6 +56,16 @@ fn nobody_lost(shop: &Shop, key: &TokenKey, answers: &[(String, Answer)]) -> Res
     Ok(())
 }
 
+/// Live, after so many recoveries: on a busy machine one that did not go live in time may have been
+/// made again.
+fn recovered(status: &Value, at_least: u64) {
+    let standing = &status["standing"]["known"];
+    assert_eq!(standing["condition"], "live", "{status:#}");
+    let lately = standing["recoveries"]["lately"].as_u64().unwrap();
+    assert!(lately >= at_least, "{status:#}");
+    assert_eq!(standing["generation"], lately + 1, "{status:#}");
+}
+
 #[test]
 fn a_sale_whose_redis_forgot_everything_sells_on_by_itself() -> Result<()> {
     let shop = Shop::new()?;
@@ -71,10 +81,7 @@ fn a_sale_whose_redis_forgot_everything_sells_on_by_itself() -> Result<()> {
     }
     assert!(answers.iter().all(|(_, answer)| answer.status == "won"));
     let status = said(&shop.done(&["status", "--sale", "drop-1", "--json"]))?;
-    let standing = &status["standing"]["known"];
-    assert_eq!(standing["condition"], "live", "{status:#}");
-    assert_eq!(standing["generation"], 3, "{status:#}");
-    assert_eq!(standing["recoveries"]["lately"], 2, "{status:#}");
+    recovered(&status, 2);
     nobody_lost(&shop, &key, &answers)?;
     assert_eq!(serve.terminate(PATIENCE)?, Some(0), "{}", serve.output()?);
     Ok(())
@@ -266,10 +273,10 @@ fn a_watch_of_its_own_recovers_beside_a_gateway_that_may_not() -> Result<()> {
     println!("from FLUSHALL to the next wins: {:?}", forgot.elapsed());
     assert!(answers.iter().all(|(_, answer)| answer.status == "won"));
     let url = format!("http://127.0.0.1:{}", port.number());
-    let screen = shop.done(&["status", "--sale", "drop-1", "--watch", &url]);
-    for text in ["Generation  2, begun", "Recoveries  1 within 10m", &url] {
-        assert!(screen.contains(text), "{text}\n{screen}");
-    }
+    let status = ["status", "--sale", "drop-1", "--json", "--watch", &url];
+    let status = said(&shop.done(&status))?;
+    recovered(&status, 1);
+    assert_eq!(status["watch"]["url"], url, "{status:#}");
     nobody_lost(&shop, &key, &answers)?;
     assert_eq!(watch.terminate(PATIENCE)?, Some(0), "{}", watch.output()?);
     Ok(())
