@@ -84,8 +84,10 @@ pub enum Off {
     TrueVoid,
     /// A recovery publishes the outbox without halting the generation first.
     HaltFirst,
-    /// A recovery halts only what is built already.
+    /// A recovery takes no care of a generation that is being built still.
     HaltUnbuilt,
+    /// A recovery publishes the outbox only if it is the one that halted the generation.
+    TakeOver,
     /// A recovery takes what it had read before it halted the generation for what the log has.
     ReadAfterHalt,
     /// A recovery counts the claims that it wrote before it writes the state; the switch does

@@ -16,7 +16,7 @@ impl<R: Rule> Sale<R> {
         let on_redis = !matches!(step, Step::Begin | Step::Start | Step::Left);
         if on_redis && server != state.master {
             state.spent.late += 1;
-            if matches!(step, Step::Halt | Step::Publish) {
+            if matches!(step, Step::Bar | Step::Halt | Step::Publish) {
                 // The generation goes on where it was not halted, or was read elsewhere.
                 state.lossy |= 1 << state.recoveries[usize::from(slot)].generation;
             }
@@ -25,6 +25,7 @@ impl<R: Rule> Sale<R> {
         }
         let next = match step {
             Step::Begin => self.begin(state, slot)?,
+            Step::Bar => self.bar(state, slot, server),
             Step::Halt => self.halt(state, slot, server),
             Step::Publish => self.publish(state, slot, server),
             Step::Start => {
@@ -52,20 +53,30 @@ impl<R: Rule> Sale<R> {
         if self.off(Off::ReadAfterHalt) {
             recovery.read = self.history.length(state.log);
         }
-        Some(Step::Halt)
+        let bars = !self.off(Off::HaltUnbuilt) && !self.off(Off::HaltFirst);
+        Some(if bars { Step::Bar } else { Step::Halt })
     }
 
+    /// Leaves the word that keeps a generation from becoming current that is being built still.
+    fn bar(&self, state: &mut State, slot: u8, server: u8) -> Step {
+        let generation = state.recoveries[usize::from(slot)].generation;
+        let keys = state.servers[usize::from(server)].data.keys_mut(generation);
+        keys.barred = true;
+        Step::Halt
+    }
+
+    /// Takes the marker away, so that no script answers for the generation any more.
     fn halt(&self, state: &mut State, slot: u8, server: u8) -> Step {
         let generation = state.recoveries[usize::from(slot)].generation;
         let keys = state.servers[usize::from(server)].data.keys_mut(generation);
-        let unbuilt_too = !self.off(Off::HaltUnbuilt);
-        if !self.off(Off::HaltFirst) && (keys.state || unbuilt_too) {
-            keys.halted = true;
+        let halted_before = keys.state && !keys.marker;
+        if !self.off(Off::HaltFirst) {
+            keys.marker = false;
         }
-        if keys.state {
-            Step::Publish
-        } else {
+        if !keys.state || (halted_before && self.off(Off::TakeOver)) {
             Step::Start
+        } else {
+            Step::Publish
         }
     }
 
@@ -172,9 +183,6 @@ impl<R: Rule> Sale<R> {
         let generation = self.records.said(start).generation();
         let (seq, next, closed) = (base.applied, base.next, base.closed);
         let keys = state.servers[usize::from(server)].data.keys_mut(generation);
-        if keys.halted {
-            return Some(Step::Left);
-        }
         *keys = Keys {
             head: start,
             seq,
@@ -216,7 +224,7 @@ impl<R: Rule> Sale<R> {
             claims: base.owners,
             state: true,
             marker: true,
-            halted: false,
+            barred: false,
             closed: base.closed,
         }
     }

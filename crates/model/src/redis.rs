@@ -24,8 +24,8 @@ pub(crate) struct Keys {
     pub state: bool,
     /// And its marker.
     pub marker: bool,
-    /// A recovery took it out of use, before or after it was built.
-    pub halted: bool,
+    /// A recovery ended it: it must not become current any more.
+    pub barred: bool,
     pub closed: bool,
 }
 
@@ -116,7 +116,7 @@ impl Server {
         }
         let keys = *self.data.keys(caller.generation);
         let marked = keys.marker || off == Some(Off::BuildMarker);
-        let whole = keys.state && marked && !keys.halted;
+        let whole = keys.state && marked;
         if self.data.current == 0 || !whole || caller.applied > keys.seq {
             return Err(false);
         }
@@ -213,7 +213,7 @@ impl Server {
             return Some(Switched::Backwards);
         }
         let keys = self.data.keys(built.generation);
-        let marker = keys.marker && !keys.halted;
+        let marker = keys.marker && !keys.barred;
         let counted = keys.claims.count_ones() == built.claims || off == Some(Off::SwitchCounts);
         let marked = marker && keys.head == built.head && keys.seq == built.seq && counted;
         if !marked && off != Some(Off::BuildMarker) {

@@ -79,6 +79,8 @@ pub(crate) struct Wrong {
 pub(crate) enum Step {
     #[default]
     Begin,
+    /// Leave a word in the generation's state that keeps it from becoming current.
+    Bar,
     /// Delete the marker of the generation's state.
     Halt,
     /// Publish the next event of the outbox, until the log has all that hang on its chain.

@@ -126,6 +126,7 @@ impl<R: Rule> Sale<R> {
         let on = on(before, server);
         let what = match was.step {
             Step::Begin => format!("begins, to end generation {from}"),
+            Step::Bar => format!("keeps generation {from} from becoming current on {on}"),
             Step::Halt => format!("takes generation {from} out of use on {on}"),
             Step::Publish if after.log != before.log => {
                 format!("publishes what it finds in the outbox of {on}")
@@ -136,9 +137,6 @@ impl<R: Rule> Sale<R> {
             Step::Load => format!("reads the log to its start and loads its scripts on {on}"),
             Step::Claims => format!("writes claims of generation {to} to {on}"),
             Step::Count => format!("counts the claims of generation {to} on {on}"),
-            Step::State if now.step == Step::Left => {
-                format!("finds generation {to} out of use on {on}")
-            }
             Step::State => format!("writes the state of generation {to} and its marker to {on}"),
             Step::Switch => {
                 let current = |state: &State| state.servers[usize::from(server)].data.current;

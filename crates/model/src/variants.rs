@@ -52,7 +52,7 @@ const TWO_RECOVERIES: Bounds = Bounds {
 };
 
 /// Every mechanism with its counterexample.
-pub const VARIANTS: [Variant; 19] = [
+pub const VARIANTS: [Variant; 20] = [
     variant(
         Mechanism::FirstWins,
         "first record wins",
@@ -159,6 +159,12 @@ pub const VARIANTS: [Variant; 19] = [
         RECOVERY,
     ),
     part(
+        Off::TakeOver,
+        "take over what another recovery left",
+        Must::NoVoidWithoutLoss,
+        TWO_RECOVERIES,
+    ),
+    part(
         Off::ReadAfterHalt,
         "read the log after the halt",
         Must::NoVoidWithoutLoss,
@@ -166,7 +172,7 @@ pub const VARIANTS: [Variant; 19] = [
     ),
     part(
         Off::HaltUnbuilt,
-        "halt what is not built yet",
+        "bar what is not built yet",
         Must::NoVoidWithoutLoss,
         TWO_RECOVERIES,
     ),
