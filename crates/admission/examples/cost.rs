@@ -1,7 +1,7 @@
 //! What a claim costs Redis: CPU by Redis' own count, and memory.
 //!
-//! `cargo run -p dropgate-admission --example cost` starts a Redis of its own. It prints figures and
-//! asserts nothing about them.
+//! `cargo run -p dropgate-admission --example cost` starts a Redis of its own; with `-- cluster` it
+//! is one that runs as a cluster of one. It prints figures and asserts nothing about them.
 #![expect(clippy::print_stdout, reason = "the figures are what it is for")]
 
 use anyhow::{Context, Result, bail};
@@ -10,6 +10,8 @@ use dropgate_domain::{
     AttemptId, Definition, Digest, Generation, IdempotencyKey, LogId, Nonce, SaleId, Seq, TimeMs,
     Unit, UserId,
 };
+use dropgate_testkit::redis::OPERATOR_PASSWORD;
+use dropgate_testkit::wait::{self, Seen};
 use dropgate_testkit::{Redis, RedisOptions, RespConnection, Value};
 use std::num::NonZeroU32;
 
@@ -21,9 +23,19 @@ const PIPELINED: u64 = 64;
 const LAG: u64 = 32;
 
 fn main() -> Result<()> {
-    let redis = Redis::start(&RedisOptions::default())?;
+    let cluster = std::env::args().nth(1).as_deref() == Some("cluster");
+    let redis = start(cluster)?;
     let runtime = tokio::runtime::Runtime::new()?;
-    let operator = Operator::new(RedisConfig::at(&redis.operator_url()));
+    let operator = if cluster {
+        let config = RedisConfig::in_cluster(vec![format!("127.0.0.1:{}", redis.port())]);
+        Operator::new(RedisConfig {
+            username: Some("operator".to_owned()),
+            password: Some(OPERATOR_PASSWORD.into()),
+            ..config
+        })
+    } else {
+        Operator::new(RedisConfig::at(&redis.operator_url()))
+    };
     let scope = Scope::new(SaleId::new("bench")?, LogId([1; 16]), Generation(1));
     let hashes = runtime.block_on(operator.load_scripts(scope.sale(), Nonce([1; 16])))?;
     let bench = Bench {
@@ -174,6 +186,25 @@ impl Bench {
             _ => format!("dropgate:{{{sale}}}:{tag}:{name}"),
         }
     }
+}
+
+fn start(cluster: bool) -> Result<Redis> {
+    let mut options = RedisOptions::default();
+    if !cluster {
+        return Redis::start(&options);
+    }
+    options.extra.push("cluster-enabled yes".to_owned());
+    let redis = Redis::start(&options)?;
+    redis.cli(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"])?;
+    wait::until("the cluster to be up", wait::START, || {
+        let info = redis.cli(&["CLUSTER", "INFO"])?;
+        Ok(if info.contains("cluster_state:ok") {
+            Seen::Done(())
+        } else {
+            Seen::NotYet(info)
+        })
+    })?;
+    Ok(redis)
 }
 
 fn version(redis: &Redis) -> Result<String> {
