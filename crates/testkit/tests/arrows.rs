@@ -47,10 +47,15 @@ const ROOMS: &[(&str, &[&str])] = &[
             "dropgate-testkit",
         ],
     ),
-    // Hurts the whole from outside, and reads the log to tell what happened.
+    // Hurts the whole from outside, and asks the model whether it could have done what the log says.
     (
         "dropgate-chaos",
-        &["dropgate-domain", "dropgate-events", "dropgate-testkit"],
+        &[
+            "dropgate-domain",
+            "dropgate-events",
+            "dropgate-model",
+            "dropgate-testkit",
+        ],
     ),
     // Starts servers and processes, and knows none of our code.
     ("dropgate-testkit", &[]),

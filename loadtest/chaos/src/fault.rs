@@ -156,6 +156,27 @@ kinds! {
     ShiftWatch = "shift clock of watch", Light 1, 1, 1000..4000;
 }
 
+impl Kind {
+    /// Whether it may make a Redis forget writes, or two take themselves for the master.
+    #[must_use]
+    pub fn forgets_writes(self) -> bool {
+        matches!(
+            self,
+            Self::KillMaster
+                | Self::PauseMaster
+                | Self::RestartMaster
+                | Self::LaggingKill
+                | Self::LaggingPause
+                | Self::Failover
+                | Self::FlushAll
+                | Self::ThereAndBack
+                | Self::BlindHealed
+                | Self::BlindKilled
+                | Self::StallRedis
+        )
+    }
+}
+
 /// One fault: a kind, on one of those that there are, for so long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {

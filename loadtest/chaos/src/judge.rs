@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use dropgate_domain::{Body, Event};
+use dropgate_domain::{Body, Offset, Record, SaleId};
+use dropgate_model::replay::{At, Rejected, Run, replay};
 use dropgate_testkit::stack::verdict::{dump_log, reconcile};
 use dropgate_testkit::stack::{Oracle, Venue as _};
 
@@ -11,6 +12,7 @@ use crate::cell::Cell;
 use crate::inject::Forgot;
 use crate::records;
 use crate::timeline::Timeline;
+use crate::told;
 
 /// What is judged.
 pub struct Case<'a> {
@@ -22,6 +24,8 @@ pub struct Case<'a> {
     pub told: &'a Path,
     /// When Redis forgot its scripts.
     pub forgot: &'a [Forgot],
+    /// Whether anything was injected that makes a Redis forget writes, or two be master.
+    pub redis_forgot: bool,
     /// Where what it finds is written to.
     pub folder: &'a Path,
 }
@@ -62,13 +66,40 @@ impl Case<'_> {
                 Err(error) => broken.push(format!("{who}: it could not compare: {error:#}")),
             }
         }
-        let events = records::of_sale(&dump, self.sale)?;
-        note_generations(&events, timeline);
-        broken.extend(records::fence_broken(&events, self.forgot));
+        match records::of_sale(&dump, self.sale) {
+            Ok(records) => {
+                note_generations(&records, timeline);
+                broken.extend(records::fence_broken(&records, self.forgot));
+                broken.extend(self.ask_the_model(&records)?);
+            }
+            Err(error) => broken.push(format!("the log cannot be read: {error:#}")),
+        }
         for line in &broken {
             timeline.found(line.clone());
         }
         Ok(Judgement { broken, dump })
+    }
+
+    /// Whether the model could have made this run; if not, why not.
+    fn ask_the_model(&self, records: &[(Offset, Record)]) -> Result<Option<String>> {
+        let told = told::for_the_model(&told::read(self.told)?)?;
+        let run = Run {
+            sale: &SaleId::new(self.sale)?,
+            records,
+            told: &told,
+            redis_forgot: self.redis_forgot,
+        };
+        Ok(match replay(&run) {
+            Ok(_) => None,
+            Err(Rejected {
+                at: At::Told(nth),
+                why,
+            }) => {
+                let who = told.get(nth);
+                Some(format!("the model: answer {nth}, {who:?}: {why}"))
+            }
+            Err(rejected) => Some(format!("the model: {rejected}")),
+        })
     }
 
     fn ask_the_oracle(&self, dump: &Path) -> Result<dropgate_testkit::stack::Verdict> {
@@ -102,8 +133,8 @@ fn complaints(who: &str, text: &str) -> Vec<String> {
 }
 
 /// Who halted and who started, with their own words and clocks.
-fn note_generations(events: &[Event], timeline: &Timeline) {
-    for (before, event) in events.iter().enumerate() {
+fn note_generations(records: &[(Offset, Record)], timeline: &Timeline) {
+    for (before, (_, Record { event, .. })) in records.iter().enumerate() {
         let generation = event.generation;
         match &event.body {
             Body::Started(started) => timeline.at(

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use dropgate_domain::{Body, Event};
+use dropgate_domain::{Body, Event, Offset, Record};
 use dropgate_events::{decode_event, peek_sale};
 use serde::Deserialize;
 
@@ -16,16 +16,17 @@ use crate::inject::Forgot;
 #[derive(Deserialize)]
 struct Line<'a> {
     topic: &'a str,
+    offset: u64,
     value: &'a str,
 }
 
-/// The events of a sale in the order of the log, as they are.
+/// The records of a sale in the order of the log, as they are.
 ///
 /// # Errors
 /// When the dump cannot be read, or a record not be understood.
-pub fn of_sale(dump: &Path, sale: &str) -> Result<Vec<Event>> {
+pub fn of_sale(dump: &Path, sale: &str) -> Result<Vec<(Offset, Record)>> {
     let file = File::open(dump).with_context(|| format!("opening {}", dump.display()))?;
-    let mut events = Vec::new();
+    let mut records = Vec::new();
     for line in BufReader::new(file).lines() {
         let line = line?;
         let line: Line<'_> = serde_json::from_str(&line)?;
@@ -34,10 +35,10 @@ pub fn of_sale(dump: &Path, sale: &str) -> Result<Vec<Event>> {
         }
         let bytes = STANDARD.decode(line.value)?;
         if peek_sale(&bytes).is_some_and(|named| named.as_str() == sale) {
-            events.push(decode_event(&bytes)?.event);
+            records.push((Offset(line.offset), decode_event(&bytes)?));
         }
     }
-    Ok(events)
+    Ok(records)
 }
 
 /// When the scripts made an event, in their time, which is Redis': `None` for a record that no
@@ -53,19 +54,17 @@ fn made_ms(event: &Event) -> Option<u64> {
 /// What breaks the fence, in words: a Redis that forgot its scripts made events of a generation
 /// that had been sold before.
 #[must_use]
-pub fn fence_broken(events: &[Event], forgot: &[Forgot]) -> Vec<String> {
+pub fn fence_broken(records: &[(Offset, Record)], forgot: &[Forgot]) -> Vec<String> {
+    let events = || records.iter().map(|(_, record)| &record.event);
     let mut broken = Vec::new();
     for &Forgot { at_ms } in forgot {
-        let sold_before = events
-            .iter()
-            .filter(|event| made_ms(event).is_some_and(|ms| ms < at_ms));
+        let sold_before = events().filter(|event| made_ms(event).is_some_and(|ms| ms < at_ms));
         let Some(last) = sold_before.map(|event| event.generation).max() else {
             continue;
         };
         // A millisecond for the rounding of two clocks.
         let late = |event: &&Event| made_ms(event).is_some_and(|ms| ms > at_ms + 1);
-        let after = events
-            .iter()
+        let after = events()
             .filter(|event| event.generation <= last)
             .filter(late);
         let count = after.count();

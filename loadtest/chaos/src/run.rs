@@ -174,6 +174,10 @@ impl Run<'_> {
             sale: &self.sale,
             told: &self.told,
             forgot: &injected.forgot,
+            redis_forgot: injected
+                .faults
+                .iter()
+                .any(|(kind, _)| kind.forgets_writes()),
             folder: self.folder,
         };
         let judgement = case.judge(&self.timeline)?;

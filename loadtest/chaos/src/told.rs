@@ -5,13 +5,23 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use dropgate_domain::{ClaimId, Unit, UserId};
+use dropgate_model::replay::{Outcome, Told};
 use serde::Deserialize;
 
 use crate::coverage::Winners;
 
 /// One answer, as far as it counts here.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 pub struct Answer {
+    /// Who.
+    pub user: String,
+    /// The problem's code, or the kind of an error.
+    pub code: Option<String>,
+    /// The claim's id.
+    pub claim: Option<String>,
+    /// The unit.
+    pub unit: Option<u64>,
     /// `won`, `again`, `sold_out`, ..
     pub status: String,
     /// When it had come, in Unix milliseconds.
@@ -33,6 +43,41 @@ pub fn read(path: &Path) -> Result<Vec<Answer>> {
         .map(|line| Ok(serde_json::from_str(&line?)?))
         .collect::<Result<_>>()
         .with_context(|| format!("reading {}", path.display()))
+}
+
+/// The answers, as the model reads them, in the order in which they had come.
+///
+/// # Errors
+/// When one names what cannot be.
+pub fn for_the_model(answers: &[Answer]) -> Result<Vec<Told>> {
+    let mut in_order: Vec<_> = answers.iter().collect();
+    in_order.sort_by_key(|answer| answer.done_ms);
+    in_order.into_iter().map(one_for_the_model).collect()
+}
+
+fn one_for_the_model(answer: &Answer) -> Result<Told> {
+    let claim = answer
+        .claim
+        .as_deref()
+        .map(str::parse::<ClaimId>)
+        .transpose()?;
+    let code = answer.code.as_deref().unwrap_or_default();
+    let outcome = match (answer.status.as_str(), claim, answer.unit) {
+        ("won" | "again", Some(claim), Some(unit)) => Outcome::Won {
+            claim,
+            unit: Unit(unit),
+        },
+        ("pending", Some(claim), _) => Outcome::Pending { claim },
+        ("void", Some(claim), _) => Outcome::Void { claim },
+        ("sold_out", ..) => Outcome::SoldOut,
+        ("refused", ..) if code == "closed" => Outcome::Closed,
+        ("refused", ..) if code == "limit_reached" => Outcome::LimitReached,
+        _ => Outcome::NotNow,
+    };
+    Ok(Told {
+        user: UserId::new(&answer.user)?,
+        outcome,
+    })
 }
 
 /// Puts transcripts into one file.

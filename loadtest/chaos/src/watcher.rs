@@ -65,10 +65,10 @@ impl Sight {
                 .ok()
                 .and_then(|shown| serde_json::from_str(&shown.body).ok());
             if let Some(seen) = self.learn(body) {
-                states.note(seen, timeline);
+                states.note(&seen, timeline);
             }
             let ready = http::request(ports.admin, "GET", "/readyz", &[], "", ANSWER);
-            readiness.note(readiness_text(ready.ok()), timeline);
+            readiness.note_words(&readiness_text(ready.ok()), timeline);
             std::thread::sleep(TICK);
         }
     }
@@ -134,10 +134,20 @@ impl Changes {
         Self { what, last: None }
     }
 
-    fn note(&mut self, seen: String, timeline: &Timeline) {
-        if self.last.as_ref() != Some(&seen) {
+    fn note(&mut self, seen: &str, timeline: &Timeline) {
+        self.note_if_new(seen, seen.to_owned(), timeline);
+    }
+
+    /// The same, but numbers that run are no news.
+    fn note_words(&mut self, seen: &str, timeline: &Timeline) {
+        let words = seen.replace(|c: char| c.is_ascii_digit(), "");
+        self.note_if_new(seen, words, timeline);
+    }
+
+    fn note_if_new(&mut self, seen: &str, key: String, timeline: &Timeline) {
+        if self.last.as_ref() != Some(&key) {
             timeline.seen(format!("{} {seen}", self.what));
-            self.last = Some(seen);
+            self.last = Some(key);
         }
     }
 }
@@ -165,9 +175,13 @@ mod tests {
     fn only_changes_are_noted() {
         let timeline = Timeline::begin();
         let mut changes = Changes::new("it is".to_owned());
-        for seen in ["a", "a", "b", "a"] {
-            changes.note(seen.to_owned(), &timeline);
+        for seen in ["a 1", "a 2", "b", "a 3"] {
+            changes.note(seen, &timeline);
         }
-        assert_eq!(timeline.text(&[]).lines().count(), 3);
+        assert_eq!(timeline.text(&[]).lines().count(), 4);
+        for seen in ["log 1.2 s old", "log 1.9 s old", "503"] {
+            changes.note_words(seen, &timeline);
+        }
+        assert_eq!(timeline.text(&[]).lines().count(), 6);
     }
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use dropgate_chaos::records;
-use dropgate_domain::{Body, Event, ScriptHash};
+use dropgate_domain::{Body, Offset, Record, ScriptHash};
 use dropgate_testkit::ports::Port;
 use dropgate_testkit::stack::verdict::{dump_log, reconcile};
 use dropgate_testkit::stack::{
@@ -215,7 +215,7 @@ impl Rollout {
         let dump = folder.join("log.jsonl");
         dump_log(&folder.join("dropgate.toml"), &dump)?;
         let events = records::of_sale(&dump, SALE)?.into_iter();
-        let scripts = |event: Event| match event.body {
+        let scripts = |(_, record): (Offset, Record)| match record.event.body {
             Body::Started(started) => Some(started.scripts),
             _ => None,
         };

@@ -236,7 +236,11 @@ fn servers() -> Result<(Kafka, Postgres, RedisTrio)> {
         let kafka = scope.spawn(|| {
             Kafka::start(&KafkaOptions {
                 proxies: WAYS,
-                ..KafkaOptions::default()
+                // A broker that was killed is let in again when its session has run out.
+                extra: vec![
+                    "broker.session.timeout.ms=1500".to_owned(),
+                    "broker.heartbeat.interval.ms=300".to_owned(),
+                ],
             })
         });
         let postgres = scope.spawn(|| {
