@@ -11,7 +11,8 @@
 --       already      it is current
 --       backwards    a later generation of the same log is current, or one of another log that
 --                    the caller does not know of
---       not_built    its state is not there, or its marker is another, or claims are missing
+--       not_built    its state is not there, or its marker is another, or claims are missing,
+--                    or a recovery has ended it before it was built
 --       switched
 -- Invariant: within a log, the current generation's number never goes down. It may go up past
 -- what the caller takes for current, and it may begin from nothing: a Redis that came back with
@@ -36,6 +37,7 @@ end
 -- The claims are counted here, where nothing can happen in between: a Redis that was demoted and
 -- promoted again while they were written still has the scripts, and may have lost some.
 local users = redis.call('HLEN', KEYS[3])
+if redis.call('HGET', KEYS[2], 'halted') then return { 'not_built', now } end
 if redis.call('HGET', KEYS[2], 'marker') ~= ARGV[3] .. ':' .. ARGV[4] .. ':' .. users then
   return { 'not_built', now }
 end

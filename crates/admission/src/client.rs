@@ -160,6 +160,17 @@ impl Admission {
         self.run(call).await?.tip()
     }
 
+    /// Whether the server that answers for a sale now calls itself a master. What another one has
+    /// forgotten is no loss: it never held scripts, or is on its way out.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn is_master(&self, scope: &Scope) -> Result<bool, CallError> {
+        let link = &self.inner.link;
+        let server = link.server(scope.keys().slot)?;
+        Ok(link.facts(&server).await?.role == "master")
+    }
+
     /// Why no sale must run on this Redis, each with what to do about it. Empty: nothing.
     ///
     /// # Errors

@@ -86,7 +86,7 @@ impl SaleHandle {
             .await;
         let value = match reply {
             Ok(Reply { value, .. }) => value,
-            Err(error) => return Answer::Unavailable(self.refused(session, &error)),
+            Err(error) => return Answer::Unavailable(self.refused(session, &error).await),
         };
         let deadline = Instant::now() + self.shared.config.confirm_max;
         match value {
@@ -191,13 +191,17 @@ impl SaleHandle {
     }
 
     /// What a call that did not run, or may have, means for the sale and for the user.
-    fn refused(&self, session: &Arc<Session>, error: &CallError) -> Unavailable {
+    async fn refused(&self, session: &Arc<Session>, error: &CallError) -> Unavailable {
         #[cfg(feature = "weakened")]
         if *error == CallError::NoScript && self.shared.reloads(&self.served) {
             return Unavailable::Busy;
         }
         match error {
-            CallError::NoScript | CallError::Missing | CallError::Behind => {
+            CallError::NoScript | CallError::Missing => {
+                self.shared.suspect(&self.served, session, error).await;
+                Unavailable::Halted
+            }
+            CallError::Behind => {
                 self.shared.halt(&self.served, session, &error.to_string());
                 Unavailable::Halted
             }

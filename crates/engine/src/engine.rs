@@ -139,7 +139,7 @@ impl Engine {
                 None => reasons.push("the log has not been read to its end yet".to_owned()),
             }
         }
-        if let Some(why) = shared.publisher.trouble() {
+        if let Some(why) = shared.publisher.trouble_everywhere() {
             reasons.push(format!("events cannot be published: {why}"));
         }
         match shared.policy.read().as_ref() {

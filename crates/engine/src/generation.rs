@@ -14,10 +14,16 @@ use dropgate_domain::{
     TimeMs, UserId, Win,
 };
 use dropgate_events::encode_event;
+use dropgate_stream::AppendError;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::time::Instant;
 
+/// How long each step may take that only needs the log to answer.
+pub(crate) const LOG_TAKES_MAX: Duration = Duration::from_secs(30);
+/// How long a record whose fate is not known is looked for before it is appended again.
+const RESEND_PAUSE: Duration = Duration::from_secs(1);
 /// How many wins are read at a time while a state is built: the log's reader waits that long.
 const WINS_AT_ONCE: usize = 1_000;
 
@@ -83,7 +89,9 @@ pub(crate) async fn begin_generation(
     }
     // The scripts first: a Redis that forgets while the state is written cannot run the switch.
     if !loaded {
-        operator.load_scripts(&served.sale.pin().sale, nonce).await?;
+        operator
+            .load_scripts(&served.sale.pin().sale, nonce)
+            .await?;
     }
     let scripts = Scripts::from_started(&hashes_for(nonce))
         .map_err(|error| AdminError::Unavailable(error.to_string()))?;
@@ -136,14 +144,37 @@ async fn start(
             at: Some(now_ms()),
         })),
     };
-    shared.append(served.lane(), encode_event(&started)).await?;
+    let record = encode_event(&started);
     let read = || {
         let ledger = served.sale.ledger();
         let current = ledger.current()?;
         let wins = ledger.wins().len() as u64;
         (current.generation() >= generation).then(|| (current.identity(), wins))
     };
-    let (first, wins) = shared.until(beginning.deadline, read).await?;
+    let deadline = beginning.deadline.min(Instant::now() + LOG_TAKES_MAX);
+    let (first, wins) = loop {
+        let acknowledged = match shared.log.append(served.lane(), record.clone()).await {
+            Ok(_) => true,
+            // It may have been lost: the same record is appended again, of which the first counts.
+            Err(AppendError::Unknown(_)) => false,
+            Err(error @ AppendError::Refused(_)) => {
+                return Err(AdminError::Unavailable(format!("log: {error}")));
+            }
+        };
+        let patience = if acknowledged {
+            LOG_TAKES_MAX
+        } else {
+            RESEND_PAUSE
+        };
+        match shared
+            .until(deadline.min(Instant::now() + patience), read)
+            .await
+        {
+            Ok(found) => break found,
+            Err(_) if !acknowledged && Instant::now() < deadline => served.followable()?,
+            Err(error) => return Err(error),
+        }
+    };
     if first == identity {
         (beginning.on_progress)(Progress::Started { generation, wins });
     }
@@ -153,12 +184,17 @@ async fn start(
 /// Redis refuses to go back: a later recovery did this one's work, or the key is of another log.
 async fn overtaken(operator: &Operator, sale: &SaleId, ours: &Scope) -> Result<bool, AdminError> {
     match operator.current(sale).await? {
-        Some(tag) if !ours.is_of_same_log(&tag) => Err(AdminError::Halted(format!(
-            "redis holds a sale of this id from another log ({tag}); delete its key \
-             dropgate:{{{sale}}}:current if that log is no longer used"
-        ))),
+        Some(tag) if !ours.is_of_same_log(&tag) => Err(of_another_log(sale, &tag)),
         _ => Ok(false),
     }
+}
+
+/// What is to be done about a Redis that another log's sale lives in.
+pub(crate) fn of_another_log(sale: &SaleId, tag: &str) -> AdminError {
+    AdminError::Halted(format!(
+        "redis holds a sale of this id from another log ({tag}); delete its key \
+         dropgate:{{{sale}}}:current if that log is no longer used"
+    ))
 }
 
 /// The nonce of the generation to begin, and whether its scripts are loaded.

@@ -1,5 +1,6 @@
 //! A sale as a gateway serves it.
 
+use crate::admin::AdminError;
 use crate::answer::{LookUp, State, Unavailable, View};
 use crate::sale::Sale;
 use crate::session::Session;
@@ -57,6 +58,17 @@ impl Served {
             }
         }
         slot.clone()
+    }
+
+    /// Whether its log can be followed: if not, nothing will ever be read of it.
+    pub fn followable(&self) -> Result<(), AdminError> {
+        if let Some(why) = self.sale.unfollowable() {
+            return Err(AdminError::Unfollowable(why.to_string()));
+        }
+        match self.sale.phase() {
+            Phase::Stopped(stop) => Err(AdminError::Unfollowable(stop.to_string())),
+            _ => Ok(()),
+        }
     }
 
     pub fn lane(&self) -> Lane {
@@ -123,7 +135,7 @@ impl SaleHandle {
         }
         let session = self.served.session(&self.shared);
         let session = session.ok_or(Unavailable::Halted)?;
-        if self.shared.publisher.trouble().is_some() {
+        if self.shared.publisher.trouble(self.served.lane()).is_some() {
             return Err(Unavailable::Log);
         }
         session.standing(self.shared.config.tip_valid)?;

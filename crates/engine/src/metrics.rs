@@ -84,8 +84,8 @@ pub struct Metrics {
     pub(crate) backlog: Gauge,
     /// The age of the oldest of them by the sale's clock, in ms.
     pub(crate) backlog_age_ms: Gauge,
-    /// Whether publishing is stopped until a probe succeeds: 0 or 1.
-    pub(crate) breaker_open: Gauge,
+    /// Partitions to which nothing is published until a probe succeeds.
+    pub(crate) breakers_open: Gauge,
     /// How often it was stopped.
     pub(crate) breaker_opened: Counter,
     recoveries: Family<RecoveryLabel, Counter>,
@@ -128,9 +128,9 @@ impl Metrics {
             m.backlog_age_ms,
         );
         registry.register(
-            "dropgate_publish_breaker_open",
-            "1 while events are not published because the last one failed",
-            m.breaker_open,
+            "dropgate_publish_breakers_open",
+            "Partitions to which nothing is published because the last event failed",
+            m.breakers_open,
         );
         registry.register(
             "dropgate_publish_breaker_opened",

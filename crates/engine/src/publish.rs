@@ -1,8 +1,8 @@
 //! Publishing events to the log. An event whose publication fails is still in Redis' outbox,
 //! from where the relay, here or in another gateway, publishes it again.
 //!
-//! A failure opens a breaker: a gateway that cannot publish takes no claims, since each would only
-//! wait. The event that failed is then published again, by itself, until that succeeds: this
+//! A failure opens the breaker of its partition: where a gateway cannot publish it takes no claims,
+//! since each would only wait. The event that failed is then published again, by itself, until that succeeds: this
 //! closes the breaker. Twice is harmless, so the probe is a real publication and nothing else.
 
 use crate::metrics::{Metrics, PublishOutcome};
@@ -35,16 +35,17 @@ pub(crate) struct Publisher {
 struct Channel {
     log: Log,
     metrics: Metrics,
-    breaker: Arc<Breaker>,
+    breakers: Arc<Breakers>,
     draining: CancellationToken,
 }
 
-/// Open from a failure until a publication succeeds.
+/// One breaker for each lane that was published to: open from a failure until a publication
+/// succeeds. As many as there are partitions.
 #[derive(Debug, Default)]
-struct Breaker {
-    /// Why it is open, if it is.
-    open: Mutex<Option<String>>,
-    /// How often it was closed.
+struct Breakers {
+    /// Why each is open, if it is.
+    open: Mutex<Vec<(Lane, Option<String>)>>,
+    /// How often one was closed.
     closed: AtomicU64,
 }
 
@@ -56,7 +57,7 @@ impl Publisher {
             channel: Channel {
                 log,
                 metrics,
-                breaker: Arc::default(),
+                breakers: Arc::default(),
                 draining: CancellationToken::new(),
             },
         }
@@ -84,14 +85,20 @@ impl Publisher {
         true
     }
 
-    /// Why nothing is published at present, if so.
-    pub fn trouble(&self) -> Option<String> {
-        self.channel.breaker.open.lock().clone()
+    /// Why nothing is published to this lane at present, if so.
+    pub fn trouble(&self, lane: Lane) -> Option<String> {
+        self.channel.breakers.why(lane)
+    }
+
+    /// Why nothing is published to any lane that this process has published to, if so: one
+    /// partition without a leader is no reason to send no claims of others here.
+    pub fn trouble_everywhere(&self) -> Option<String> {
+        self.channel.breakers.why_everywhere()
     }
 
     /// How often publishing has begun to work again.
     pub fn reopened(&self) -> u64 {
-        self.channel.breaker.closed.load(Ordering::Acquire)
+        self.channel.breakers.closed.load(Ordering::Acquire)
     }
 
     /// Ends the probes and waits for what is in flight. Cancel safe: what is left goes on.
@@ -116,9 +123,10 @@ impl Channel {
         match self.log.append(lane, event).await {
             Ok(_) => {
                 self.metrics.published(PublishOutcome::Acknowledged);
-                if self.breaker.close() {
-                    self.metrics.breaker_open.set(0);
-                    tracing::info!("events can be published again");
+                if self.breakers.set(lane, None) {
+                    self.breakers.closed.fetch_add(1, Ordering::AcqRel);
+                    self.metrics.breakers_open.dec();
+                    tracing::info!(%lane, "events can be published again");
                 }
                 Sent::Done
             }
@@ -132,11 +140,11 @@ impl Channel {
                     AppendError::Refused(_) => PublishOutcome::Refused,
                     AppendError::Unknown(_) => PublishOutcome::Unknown,
                 });
-                if !self.breaker.open(&error.to_string()) {
+                if self.breakers.set(lane, Some(error.to_string())) {
                     return Sent::Done;
                 }
-                tracing::warn!(%error, "an event could not be published");
-                self.metrics.breaker_open.set(1);
+                tracing::warn!(%lane, %error, "an event could not be published");
+                self.metrics.breakers_open.inc();
                 self.metrics.breaker_opened.inc();
                 Sent::Failed
             }
@@ -147,7 +155,7 @@ impl Channel {
     /// that was on its way; or until the publisher is drained.
     async fn probe(&self, lane: Lane, event: Bytes) {
         let mut pause = PROBE_PAUSE.0;
-        while self.breaker.is_open() {
+        while self.breakers.why(lane).is_some() {
             // Jitter, so that all gateways do not come back at once.
             let jittered = pause.mul_f64(rand::random_range(0.5..1.0));
             tokio::select! {
@@ -160,23 +168,53 @@ impl Channel {
     }
 }
 
-impl Breaker {
-    /// False when it was open.
-    fn open(&self, why: &str) -> bool {
+impl Breakers {
+    fn why(&self, lane: Lane) -> Option<String> {
+        let open = self.open.lock();
+        let this = open.iter().find(|(other, _)| *other == lane);
+        this.and_then(|(_, why)| why.clone())
+    }
+
+    /// The first reason, when all are open.
+    fn why_everywhere(&self) -> Option<String> {
+        let open = self.open.lock();
+        let mut all = open.iter().map(|(_, why)| why);
+        let first = all.next().cloned().flatten();
+        first.filter(|_| all.all(Option::is_some))
+    }
+
+    /// Opens a lane's breaker, for a reason, or closes it; whether it was open.
+    fn set(&self, lane: Lane, why: Option<String>) -> bool {
         let mut open = self.open.lock();
-        open.replace(why.to_owned()).is_none()
-    }
-
-    /// False when it was closed.
-    fn close(&self) -> bool {
-        let closes = self.open.lock().take().is_some();
-        if closes {
-            self.closed.fetch_add(1, Ordering::AcqRel);
+        match open.iter_mut().find(|(other, _)| *other == lane) {
+            Some((_, this)) => std::mem::replace(this, why).is_some(),
+            None => {
+                open.push((lane, why));
+                false
+            }
         }
-        closes
     }
+}
 
-    fn is_open(&self) -> bool {
-        self.open.lock().is_some()
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dropgate_domain::PartitionId;
+
+    #[test]
+    fn one_partition_in_trouble_leaves_the_others_alone() {
+        let lane = |n| Lane::Claims(PartitionId(n));
+        let breakers = Breakers::default();
+        assert_eq!(breakers.why_everywhere(), None, "nothing was published yet");
+        let no_leader = || Some("no leader".to_owned());
+        assert!(!breakers.set(lane(1), no_leader()), "it was closed");
+        assert!(breakers.set(lane(1), no_leader()), "it was open");
+        assert_eq!(breakers.why(lane(1)), no_leader());
+        assert_eq!(breakers.why_everywhere(), no_leader(), "it is the only one");
+        breakers.set(lane(2), None);
+        assert_eq!(breakers.why(lane(2)), None);
+        assert_eq!(breakers.why_everywhere(), None);
+        assert!(breakers.set(lane(1), None), "it was open");
+        assert_eq!(breakers.why(lane(1)), None);
     }
 }

@@ -8,7 +8,7 @@
 
 use crate::admin::AdminError;
 use crate::engine::Engine;
-use crate::generation::{Beginning, Progress, begin_generation};
+use crate::generation::{Beginning, LOG_TAKES_MAX, Progress, begin_generation, of_another_log};
 use crate::handle::Served;
 use crate::shared::Shared;
 use bytes::Bytes;
@@ -23,6 +23,8 @@ use tokio::time::{Instant, timeout_at};
 
 /// Events that are read from the outbox, and published, at a time.
 const OUTBOX_AT_ONCE: usize = 500;
+/// How long the first tip of a new generation may take.
+const AGREES_IN: Duration = Duration::from_secs(3);
 /// Publications that are on their way at once.
 const PUBLISH_AT_ONCE: usize = 64;
 /// The pause before a publication whose outcome is not known is tried again.
@@ -67,15 +69,14 @@ impl Engine {
     ) -> Result<Recovered, AdminError> {
         let deadline = Instant::now() + self.shared().config.recover_deadline;
         // Some steps have no deadline of their own but that of each call.
-        match timeout_at(deadline, self.recover_by(recovery, deadline, on_progress)).await {
-            Ok(recovered) => {
-                self.shared().metrics.recovered(recovered.as_ref().ok());
-                recovered
-            }
-            Err(_) => Err(AdminError::Unavailable(
-                "the recovery took too long; it may be tried again".to_owned(),
-            )),
-        }
+        let recovered = timeout_at(deadline, self.recover_by(recovery, deadline, on_progress))
+            .await
+            .unwrap_or_else(|_| {
+                let what = "the recovery took too long; it may be tried again";
+                Err(AdminError::Unavailable(what.to_owned()))
+            });
+        self.shared().metrics.recovered(recovered.as_ref().ok());
+        recovered
     }
 
     async fn recover_by(
@@ -103,9 +104,20 @@ impl Engine {
         on_progress(Progress::Certified);
         let pin = served.sale.pin();
         let scope = Scope::new(pin.sale.clone(), pin.log_id, recovery.from);
+        // Before anything is begun: another log's key would refuse the switch at the end.
+        not_of_another_log(operator, &scope).await?;
         let found = readable(operator.halt(&scope).await)?.unwrap_or(false);
         on_progress(Progress::Halted { found });
-        let events = publish_outbox(shared, served, operator, &scope).await?;
+        let events = if found {
+            read_to_now(shared, served, deadline).await?;
+            let publishing = publish_outbox(shared, served, operator, &scope);
+            let late = || AdminError::Unavailable("log: the outbox was not taken in time".into());
+            tokio::time::timeout(LOG_TAKES_MAX, publishing)
+                .await
+                .map_err(|_| late())??
+        } else {
+            0
+        };
         on_progress(Progress::Published { events });
         let beginning = Beginning {
             from: recovery.from,
@@ -117,8 +129,45 @@ impl Engine {
         if !begin_generation(shared, served, &beginning).await? {
             return Ok(Recovered::Overtaken(now()));
         }
+        agreed(shared, served, recovery.from.next()).await;
         forget(operator, &scope).await;
         Ok(Recovered::Begun(recovery.from.next()))
+    }
+}
+
+/// Reads the log to an end that is asked for from now on: Redis was told of what other readers
+/// have applied, and has forgotten their events.
+async fn read_to_now(
+    shared: &Shared,
+    served: &Served,
+    deadline: Instant,
+) -> Result<(), AdminError> {
+    let now = Instant::now();
+    let deadline = deadline.min(now + LOG_TAKES_MAX);
+    let fresh = &shared.followed.fresh;
+    let read = || {
+        let age = fresh.age(served.lane())?;
+        (age < now.elapsed()).then_some(())
+    };
+    shared.until(deadline, read).await
+}
+
+/// Waits a moment for this process' own tip to find the new generation whole, so that whoever
+/// looks at the sale next does not take it for one that does not go live.
+async fn agreed(shared: &Shared, served: &Served, generation: Generation) {
+    served.ask_tip.notify_one();
+    let whole = || {
+        let session = served.session(shared)?;
+        (session.generation() != generation || session.ever_agreed()).then_some(())
+    };
+    // If not: it is begun, and that is what was asked for.
+    let _ = shared.until(Instant::now() + AGREES_IN, whole).await;
+}
+
+async fn not_of_another_log(operator: &Operator, ours: &Scope) -> Result<(), AdminError> {
+    match readable(operator.current(ours.sale()).await)?.flatten() {
+        Some(tag) if !ours.is_of_same_log(&tag) => Err(of_another_log(ours.sale(), &tag)),
+        _ => Ok(()),
     }
 }
 
@@ -134,9 +183,13 @@ async fn publish_outbox(
     let (mut seq, mut head) = {
         let ledger = served.sale.ledger();
         match (ledger.generation(), ledger.position()) {
-            (generation, Some(position)) if generation == scope.generation() => {
+            (generation, Some(position))
+                if generation == scope.generation()
+                    && !matches!(ledger.phase(), Phase::Ended(_)) =>
+            {
                 (position.seq, position.chain)
             }
+            // Nothing of it can apply any more.
             _ => return Ok(0),
         }
     };

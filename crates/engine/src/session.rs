@@ -15,6 +15,9 @@ const RELAY_PAUSE: Duration = Duration::from_millis(500);
 /// The longest such pause.
 const RELAY_PAUSE_MAX: Duration = Duration::from_secs(8);
 
+/// Redis' word that it has not a generation is good for so long.
+const ABSENT_AGAIN: Duration = Duration::from_secs(3);
+
 /// An event that waits in the outbox.
 #[derive(Debug)]
 struct Relay {
@@ -39,8 +42,12 @@ pub(crate) struct Session {
     seen: AtomicU64,
     /// Why this process stops by itself, before the halt is in the log.
     halted: OnceLock<String>,
+    /// The first and the last time in a row that Redis said it has not this generation.
+    absent: Mutex<Option<(Instant, Instant)>>,
     /// When this process began to serve the generation.
     since: Instant,
+    /// Held by the one call that asks what Redis is that has forgotten.
+    pub suspecting: tokio::sync::Mutex<()>,
     /// The halt is in the log, or on its way there.
     pub halt_sent: AtomicBool,
     /// The sale is closed, and Redis and the log agree on all of it: there is nothing to watch.
@@ -81,7 +88,9 @@ impl Session {
             ever_agreed: AtomicBool::new(false),
             seen: AtomicU64::new(current.base().0),
             halted: OnceLock::new(),
+            absent: Mutex::new(None),
             since: Instant::now(),
+            suspecting: tokio::sync::Mutex::new(()),
             halt_sent: AtomicBool::new(false),
             settled: AtomicBool::new(false),
             latched: Mutex::new(None),
@@ -106,11 +115,28 @@ impl Session {
         *self.agreed.lock() = Some(asked);
         self.ever_agreed.store(true, Ordering::Release);
         *self.odd_since.lock() = None;
+        *self.absent.lock() = None;
     }
 
     /// Redis has another generation, or none: until a tip agrees again nothing is served.
     pub fn disown(&self) {
         *self.agreed.lock() = None;
+    }
+
+    /// Notes that Redis says it has not this generation: it is not built yet, or was lost.
+    pub fn note_absent(&self) {
+        let (mut absent, now) = (self.absent.lock(), Instant::now());
+        *absent = match *absent {
+            Some((first, last)) if last.elapsed() <= ABSENT_AGAIN => Some((first, now)),
+            _ => Some((now, now)),
+        };
+    }
+
+    /// For how long Redis has said, until a moment ago, that it has not this generation. `None`
+    /// when it has it, or has not answered.
+    pub fn absent_for(&self) -> Option<Duration> {
+        let (first, last) = (*self.absent.lock())?;
+        (last.elapsed() <= ABSENT_AGAIN).then(|| first.elapsed())
     }
 
     /// Notes that Redis has answered the tip with what is not this generation. True when it has

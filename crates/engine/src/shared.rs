@@ -10,7 +10,7 @@ use crate::metrics::Metrics;
 use crate::publish::Publisher;
 use crate::session::Session;
 use bytes::Bytes;
-use dropgate_admission::{Admission, Operator};
+use dropgate_admission::{Admission, CallError, Operator};
 use dropgate_domain::{Body, Event, Halted, Phase, SaleId};
 use dropgate_events::encode_event;
 use dropgate_stream::{AppendError, Lane, Log};
@@ -116,6 +116,9 @@ impl Shared {
             if let Some(found) = look() {
                 return Ok(found);
             }
+            if let Some(why) = self.followed.ended.read().as_ref() {
+                return Err(AdminError::Unavailable(format!("log: {why}")));
+            }
             // Freshness changes without a record, so a look is due now and then all the same.
             let wake = deadline.min(Instant::now() + self.config.freshness_interval);
             if timeout_at(wake, changes.changed()).await.is_err() && wake == deadline {
@@ -131,6 +134,27 @@ impl Shared {
             tracing::error!(sale = %served.sale.id(), reason, "sale halted");
         }
         self.send_halt(served, session);
+    }
+
+    /// Redis says that it has forgotten. A master is believed, and the sale is halted everywhere;
+    /// anything else (a replica, a server on its way out) keeps claims from being taken here until
+    /// a tip agrees again.
+    pub async fn suspect(&self, served: &Served, session: &Arc<Session>, error: &CallError) {
+        if session.halted().is_some() {
+            return;
+        }
+        session.disown();
+        // One asks for all.
+        let Ok(_asks) = session.suspecting.try_lock() else {
+            return;
+        };
+        match self.admission.is_master(&session.scope).await {
+            Ok(true) => self.halt(served, session, &error.to_string()),
+            Ok(false) => tracing::warn!(sale = %served.sale.id(), %error, "not a master's word"),
+            Err(unknown) => {
+                tracing::warn!(sale = %served.sale.id(), %error, %unknown, "whose word is unknown");
+            }
+        }
     }
 
     /// Appends the halt of a session that is halted, unless it is in the log or on its way.

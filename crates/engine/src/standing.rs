@@ -1,6 +1,5 @@
 //! How a sale stands, for who may have to recover it and for who asks why it does not sell.
 
-use crate::answer::Unavailable;
 use crate::handle::SaleHandle;
 use dropgate_domain::{Cause, Generation, Halted, Phase, TimeMs};
 use std::time::Duration;
@@ -136,10 +135,12 @@ impl SaleHandle {
         }
         match self.live() {
             Ok(_) => Condition::Live,
-            Err(Unavailable::Starting) if !session.ever_agreed() => Condition::Starting {
-                since: session.since().elapsed(),
+            Err(_) if session.ever_agreed() => Condition::Unreachable,
+            // Only on Redis' own word: one that does not answer may well have it.
+            Err(_) => match session.absent_for() {
+                Some(since) => Condition::Starting { since },
+                None => Condition::Unreachable,
             },
-            Err(_) => Condition::Unreachable,
         }
     }
 }

@@ -103,7 +103,7 @@ async fn read_tip(shared: &Arc<Shared>, served: &Served, session: &Arc<Session>)
             relay(shared, served, session, redis_time, value.outbox);
             close_when_due(shared, served, session, redis_time).await;
         }
-        Err(error) => tip_failed(shared, served, session, &error),
+        Err(error) => tip_failed(shared, served, session, &error).await,
     }
 }
 
@@ -144,7 +144,12 @@ fn lost_records(shared: &Shared, served: &Served, session: &Session, tip: &Tip) 
     ))
 }
 
-fn tip_failed(shared: &Arc<Shared>, served: &Served, session: &Arc<Session>, error: &CallError) {
+async fn tip_failed(
+    shared: &Arc<Shared>,
+    served: &Served,
+    session: &Arc<Session>,
+    error: &CallError,
+) {
     #[cfg(feature = "weakened")]
     if *error == CallError::NoScript && shared.reloads(served) {
         return;
@@ -159,25 +164,36 @@ fn tip_failed(shared: &Arc<Shared>, served: &Served, session: &Arc<Session>, err
             session.settled.store(true, Ordering::Release);
         }
         CallError::NoScript | CallError::Missing => {
+            session.note_absent();
             if session.ever_agreed() {
-                shared.halt(served, session, &error.to_string());
+                shared.suspect(served, session, error).await;
             }
         }
-        // A newer generation is in the log before it is in Redis, and this process has read the
-        // log: what stays is an older one, or keys that are not a sale's.
-        CallError::Stale | CallError::Protocol(_) => {
-            session.disown();
-            let fresh = shared.followed.fresh.age(served.lane());
-            let read = fresh.is_some_and(|age| age <= shared.config.fresh_for);
-            if read && session.ever_agreed() && session.odd_for(ODD_FOR) {
-                shared.metrics.disagreements.inc();
-                shared.halt(served, session, &error.to_string());
-            }
+        CallError::Stale => {
+            session.note_absent();
+            gone_back(shared, served, session, error);
+        }
+        // The state's key holds something else: no proxy's or driver's trouble.
+        CallError::Protocol(text) if text.starts_with("WRONGTYPE") => {
+            session.note_absent();
+            gone_back(shared, served, session, error);
         }
         other => {
             // The last agreement runs out by itself.
             tracing::debug!(sale = %served.sale.id(), error = %other, "the tip could not be read");
         }
+    }
+}
+
+/// Redis has not this generation. A newer one is in the log before it is in Redis, and this
+/// process has read the log: when it stays so, Redis has gone back.
+fn gone_back(shared: &Shared, served: &Served, session: &Arc<Session>, error: &CallError) {
+    session.disown();
+    let fresh = shared.followed.fresh.age(served.lane());
+    let read = fresh.is_some_and(|age| age <= shared.config.fresh_for);
+    if read && session.ever_agreed() && session.odd_for(ODD_FOR) {
+        shared.metrics.disagreements.inc();
+        shared.halt(served, session, &error.to_string());
     }
 }
 
@@ -195,7 +211,7 @@ fn relay(
     session.reopened(shared.publisher.reopened());
     let fresh = shared.followed.fresh.age(served.lane());
     let answers = fresh.is_some_and(|age| age <= shared.config.fresh_for);
-    let publishes = answers && shared.publisher.trouble().is_none();
+    let publishes = answers && shared.publisher.trouble(served.lane()).is_none();
     let mut oldest = Duration::ZERO;
     for (seq, event) in outbox {
         let time = match decode_event(&event).map(|record| record.event.body) {

@@ -7,12 +7,15 @@ use crate::link::Item;
 
 impl Operator {
     /// Takes the marker from a generation's state, so that every script answers that it is
-    /// missing: no claim of it gets a unit any more. One command; given again it does nothing.
-    /// False when Redis has no such state.
+    /// missing: no claim of it gets a unit any more. Before that it leaves a word that keeps the
+    /// generation from becoming current, were somebody still building it. Given again it does
+    /// nothing. False when Redis has no such state.
     ///
     /// # Errors
     /// See [`CallError`].
     pub async fn halt(&self, scope: &Scope) -> Result<bool, CallError> {
+        let halted = [scope.keys().state.as_str(), "halted", "1"];
+        self.command(scope.keys().slot, "HSET", &halted).await?;
         match self
             .command(scope.keys().slot, "HDEL", &[&scope.keys().state, "marker"])
             .await?

@@ -78,7 +78,7 @@ async fn a_gateway_that_cannot_publish_takes_no_claims_and_goes_on_by_itself() -
         "what is applied is told: the log answers"
     );
     assert_eq!(
-        metric(&registry, "dropgate_publish_breaker_open ")? as u8,
+        metric(&registry, "dropgate_publish_breakers_open ")? as u8,
         1
     );
     // It closes by itself: nobody claims meanwhile.
@@ -89,7 +89,7 @@ async fn a_gateway_that_cannot_publish_takes_no_claims_and_goes_on_by_itself() -
     assert_eq!(win(&mine)?.unit.0, 2, "what was pending is won");
     win(&claim_through(&sale, 2).await?)?;
     assert_eq!(
-        metric(&registry, "dropgate_publish_breaker_open ")? as u8,
+        metric(&registry, "dropgate_publish_breakers_open ")? as u8,
         0
     );
     assert!(metric(&registry, "dropgate_publish_breaker_opened_total ")? >= 1.0);

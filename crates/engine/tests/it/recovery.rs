@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail};
 use dropgate_admission::{Admission, Operator, RedisConfig, Scope};
 use dropgate_domain::{Definition, Generation, Phase, Seq};
 use dropgate_engine::{
-    Answer, Condition, Engine, Progress, Recovered, Recovery, SaleHandle, Unavailable,
+    Answer, Condition, Engine, EngineConfig, Progress, Recovered, Recovery, SaleHandle, Unavailable,
 };
 use parking_lot::Mutex;
 use std::future::Future;
@@ -266,7 +266,14 @@ async fn of_two_recoveries_at_once_one_begins_and_the_other_leaves() -> Result<(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_recovery_that_is_given_up_or_paused_at_any_step_ends_the_same() -> Result<()> {
     let world = World::start().await?;
-    let (one, two) = (world.engine().await?, world.engine().await?);
+    // There are many steps, and some wait for the next question of these.
+    let quick = || EngineConfig {
+        freshness_interval: Duration::from_millis(20),
+        tip_interval: Duration::from_millis(100),
+        ..EngineConfig::default()
+    };
+    let one = world.engine_with(quick(), true).await?;
+    let two = world.engine_with(quick(), true).await?;
     let sale = opened(&one, "drop", Definition::of(1_000)).await?;
     let other = two.sale(&sale_id("drop")).context("the other gateway's")?;
     let mut user = 0;

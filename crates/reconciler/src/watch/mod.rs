@@ -212,6 +212,6 @@ fn now(held: Option<&str>) -> Now<'_> {
         instant: Instant::now(),
         wall: TimeMs(wall_ms),
         held,
-        jitter: rand::random_range(0.5..1.5),
+        jitter: rand::random_range(1.0..2.0),
     }
 }

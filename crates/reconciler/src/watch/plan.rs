@@ -75,7 +75,7 @@ pub struct Now<'a> {
     pub wall: TimeMs,
     /// What holds the watch, if something does.
     pub held: Option<&'a str>,
-    /// 0.5 to 1.5: spreads those who would otherwise act at the same instant.
+    /// 1 to 2: spreads those who would otherwise act at the same instant.
     pub jitter: f64,
 }
 
@@ -92,8 +92,12 @@ impl Memory {
         }
         let reason = match &standing.condition {
             Condition::Live => {
-                self.never_live = 0;
-                self.failures = 0;
+                // What comes now is another matter.
+                *self = Self {
+                    generation: self.generation,
+                    spread: self.spread,
+                    ..Self::default()
+                };
                 return Next::Nothing;
             }
             Condition::Unknown

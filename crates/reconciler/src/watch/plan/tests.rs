@@ -89,7 +89,7 @@ async fn after_three_recoveries_in_ten_minutes_a_sale_stays_closed_until_somebod
         ..at(now)
     };
     assert_eq!(memory.next(&three, &config, later).word(), "stays_closed");
-    // Somebody did: the next trouble is another matter.
+    // Somebody did: the next trouble is another matter, and counts anew.
     let by_hand = Standing {
         starts: started(&[20 * minute, 9 * minute, 5 * minute, minute, 0]),
         ..standing(5, Condition::Live)
@@ -97,10 +97,11 @@ async fn after_three_recoveries_in_ten_minutes_a_sale_stays_closed_until_somebod
     assert_eq!(memory.next(&by_hand, &config, at(now)), Next::Nothing);
     let again = Standing {
         condition: halted(),
-        ..by_hand
+        ..by_hand.clone()
     };
     assert_eq!(memory.next(&again, &config, at(now)).word(), "stays_closed");
-    assert_eq!(memory.next(&again, &config, later).word(), "stays_closed");
+    assert_eq!(memory.next(&by_hand, &config, later), Next::Nothing);
+    assert_eq!(memory.next(&again, &config, later).word(), "recover");
 }
 
 #[tokio::test]
