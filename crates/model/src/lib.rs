@@ -106,6 +106,8 @@ mod seen;
 mod state;
 mod story;
 mod variants;
+#[cfg(test)]
+mod walks;
 mod worlds;
 mod writer;
 

@@ -26,14 +26,19 @@ impl<R: Rule> Sale<R> {
         self.is_live(&mended)
     }
 
-    /// Whether every seq that was given is applied or void in the end.
-    pub(crate) fn resolvable(&self, state: &State) -> bool {
+    /// The state when nothing is on its way any more and the sale is over, or live once more.
+    pub(crate) fn settled(&self, state: &State) -> State {
         let mut state = state.clone();
         self.settle(&mut state);
-        let mended = match self.carry_on(&mut state) {
+        match self.carry_on(&mut state) {
             true => state,
             false => self.recovered(&state),
-        };
+        }
+    }
+
+    /// Whether every seq that was given is applied or void in the end.
+    pub(crate) fn resolvable(&self, state: &State) -> bool {
+        let mended = self.settled(state);
         let folded = self.folded(mended.log);
         (1..=folded.generation).all(|generation| {
             let given = mended.given[usize::from(generation - 1)];
