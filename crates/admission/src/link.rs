@@ -155,6 +155,11 @@ impl Link {
     /// Why no sale must run on the masters, each with what to do about it. Of a cluster, those
     /// that answer are asked.
     pub(crate) async fn problems(&self) -> Result<Vec<String>, CallError> {
+        if let Behind::Sentinels(_, sentinels) = &self.behind
+            && let Some(trouble) = sentinels.trouble()
+        {
+            return Ok(vec![trouble]);
+        }
         let Behind::Cluster(cluster) = &self.behind else {
             let server = self.any()?;
             return Ok(self.facts(&server).await?.problems());

@@ -158,6 +158,8 @@ impl Cluster {
         let mut known: BTreeSet<Address> = map.masters.iter().cloned().collect();
         known.extend(views.values().flat_map(|view| view.others.iter().cloned()));
         known.extend(self.seeds.iter().cloned());
+        // What a node that is gone has said counts no more.
+        views.retain(|node, _| known.contains(node));
         drop(views);
         self.nodes.write().retain(|node, _| known.contains(node));
         for node in &known {

@@ -28,6 +28,7 @@ pub(crate) struct Sentinels {
     target: Target,
     /// Something is wrong with the master: ask now.
     hurry: Arc<Notify>,
+    views: Arc<Views>,
     pollers: Vec<AbortOnDropHandle<()>>,
 }
 
@@ -45,6 +46,8 @@ struct View {
 struct Views {
     views: Mutex<Vec<Option<View>>>,
     target: watch::Sender<Option<Address>>,
+    /// Why one that answers does not say who is master.
+    trouble: Mutex<Option<String>>,
 }
 
 impl Sentinels {
@@ -59,6 +62,7 @@ impl Sentinels {
         let views = Arc::new(Views {
             views: Mutex::new(vec![None; addresses.len()]),
             target: sender,
+            trouble: Mutex::new(None),
         });
         let hurry = Arc::new(Notify::new());
         let service: Arc<str> = service.into();
@@ -80,8 +84,22 @@ impl Sentinels {
             lanes,
             target,
             hurry,
+            views,
             pollers,
         }
+    }
+
+    /// Why no master is known, if a sentinel has said so.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        if self.target.borrow().is_some() {
+            return None;
+        }
+        let trouble = self.views.trouble.lock().clone()?;
+        Some(format!(
+            "the sentinels name no master of {:?} ({trouble}); check redis.sentinel.service and \
+             redis.sentinel.username",
+            self.service
+        ))
     }
 
     /// Where the master is.
@@ -151,11 +169,13 @@ async fn poll(
         match &view {
             // Not connected: the connection's own failures are on record.
             Ok(_) | Err(CallError::Unavailable(_)) => complained = false,
-            Err(error) if !complained => {
-                tracing::warn!(%error, "a sentinel does not say who is master");
+            Err(error) => {
+                if !complained {
+                    tracing::warn!(%error, "a sentinel does not say who is master");
+                }
                 complained = true;
+                *views.trouble.lock() = Some(error.to_string());
             }
-            Err(_) => {}
         }
         let connected = !matches!(view, Err(CallError::Unavailable(Outage::NotConnected)));
         views.saw(index, view.ok());
@@ -273,6 +293,7 @@ mod tests {
         let views = Views {
             views: Mutex::new(vec![None; 3]),
             target,
+            trouble: Mutex::new(None),
         };
         let port = || seen.borrow().as_ref().map(|address: &Address| address.port);
         assert_eq!(port(), None);

@@ -1,6 +1,7 @@
 //! Masters that die, pause, come back, or are cut off. These run alone.
 
 mod certified;
+mod cut;
 mod failover;
 mod late;
 mod moved;
