@@ -108,16 +108,13 @@ impl Engine {
         not_of_another_log(operator, &scope).await?;
         let found = readable(operator.halt(&scope).await)?.unwrap_or(false);
         on_progress(Progress::Halted { found });
-        let events = if found {
-            read_to_now(shared, served, deadline).await?;
-            let publishing = publish_outbox(shared, served, operator, &scope);
-            let late = || AdminError::Unavailable("log: the outbox was not taken in time".into());
-            tokio::time::timeout(LOG_TAKES_MAX, publishing)
-                .await
-                .map_err(|_| late())??
-        } else {
-            0
-        };
+        // Also when the marker was gone: another recovery may have died after taking it.
+        read_to_now(shared, served, deadline).await?;
+        let publishing = publish_outbox(shared, served, operator, &scope);
+        let late = || AdminError::Unavailable("log: the outbox was not taken in time".into());
+        let events = tokio::time::timeout(LOG_TAKES_MAX, publishing)
+            .await
+            .map_err(|_| late())??;
         on_progress(Progress::Published { events });
         let beginning = Beginning {
             from: recovery.from,

@@ -1,15 +1,15 @@
 //! Building generations, and reading them back.
 
 use crate::fixture::{
-    LOG, NONCE, Sale, attempt, claim, config, fresh, head_of_start, key, key_of, redis, sale_id,
-    user,
+    LOG, NONCE, Sale, attempt, claim, config, eventually, fresh, head_of_start, key, key_of, redis,
+    sale_id, user,
 };
 use dropgate_admission::{
     Admission, CallError, Claimed, Entry, NotCertified, Operator, Scope, Scripts, StoredState,
     Switched, hashes_for,
 };
 use dropgate_domain::{Definition, Digest, Generation, LogId, Nonce, Seq, TimeMs, Unit, UserId};
-use dropgate_testkit::{Redis, RedisOptions};
+use dropgate_testkit::{Redis, RedisOptions, Value};
 use std::collections::BTreeMap;
 
 fn operator(redis: &Redis) -> Operator {
@@ -58,6 +58,30 @@ async fn a_replica_or_a_master_that_takes_no_writes_is_refused() {
     redis.cli(&["REPLICAOF", "127.0.0.1", "1"]).unwrap();
     let error = operator.certify(&sale_id("a")).await.unwrap_err();
     assert!(matches!(error, NotCertified::Unfit(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_server_whose_address_another_one_has_by_now_is_refused() {
+    let (old, new) = (redis(), redis());
+    let operator = operator(&old);
+    let sale = sale_id("a");
+    operator.certify(&sale).await.unwrap();
+    // The old one keeps its connections, and new ones reach the other.
+    let port = old.port().to_string();
+    let mut to_old = old.connect().unwrap();
+    to_old.command(&["CONFIG", "SET", "port", "0"]).unwrap();
+    let moved = new
+        .connect()
+        .unwrap()
+        .command(&["CONFIG", "SET", "port", &port]);
+    assert_eq!(moved.unwrap(), Value::Status("OK".into()));
+    let error = operator.certify(&sale).await.unwrap_err();
+    let named = matches!(&error, NotCertified::Unfit(all) if all[0].contains("another server"));
+    assert!(named, "{error:?}");
+    // The old connection was given up.
+    let ask = || operator.certify(&sale);
+    let answer = eventually("the other server", ask, Result::is_ok).await;
+    answer.unwrap();
 }
 
 #[tokio::test]
@@ -253,9 +277,15 @@ async fn only_a_built_generation_becomes_current_and_never_an_earlier_one() {
     let (four, mut state) = (scope(7, 4), fresh(&sale, Definition::of(5)));
     state.head = head(4);
     let claims = [(user("u"), entries(0)), (user("v"), entries(0))];
-    operator.build(&four, &state, claims).await.unwrap();
+    operator.build(&four, &state, claims.clone()).await.unwrap();
     redis.cli(&["HDEL", &key_of(&four, "claims"), "v"]).unwrap();
     assert_eq!(switch(None, &four, 0, head(4)).await, Switched::NotBuilt);
+    // A builder who was paused, while a recovery ended the generation before it was built.
+    let (five, mut state) = (scope(7, 5), fresh(&sale, Definition::of(5)));
+    state.head = head(5);
+    assert!(!operator.halt(&five).await.unwrap(), "nothing is there yet");
+    operator.build(&five, &state, claims).await.unwrap();
+    assert_eq!(switch(None, &five, 0, head(5)).await, Switched::NotBuilt);
     assert_eq!(
         switch(Some(&one), &two, 0, head(2)).await,
         Switched::Switched

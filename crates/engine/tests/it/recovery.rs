@@ -2,7 +2,7 @@
 
 use crate::world::{PATIENCE, World, claim, claim_through, opened, sale_id, until, user, win};
 use anyhow::{Context, Result, bail};
-use dropgate_admission::{Admission, Operator, RedisConfig, Scope};
+use dropgate_admission::{Admission, Claimed, Operator, RedisConfig, Scope};
 use dropgate_domain::{Definition, Generation, Phase, Seq};
 use dropgate_engine::{
     Answer, Condition, Engine, EngineConfig, Progress, Recovered, Recovery, SaleHandle, Unavailable,
@@ -270,6 +270,8 @@ async fn a_recovery_that_is_given_up_or_paused_at_any_step_ends_the_same() -> Re
     let quick = || EngineConfig {
         freshness_interval: Duration::from_millis(20),
         tip_interval: Duration::from_millis(100),
+        // What waits in the outbox is the recoveries' business.
+        relay_after: Duration::from_secs(60),
         ..EngineConfig::default()
     };
     let one = world.engine_with(quick(), true).await?;
@@ -281,8 +283,13 @@ async fn a_recovery_that_is_given_up_or_paused_at_any_step_ends_the_same() -> Re
     for paused in [false, true] {
         // Until it comes to its end before it can be given up.
         for polls in 1.. {
-            user += 1;
-            win(&claim_through(&sale, user).await?)?;
+            user += 2;
+            win(&claim_through(&sale, user - 1).await?)?;
+            let left_behind = crate::faults::claim_and_die(&world, &sale, user).await?;
+            assert!(
+                matches!(left_behind, Claimed::Won { .. }),
+                "{left_behind:?}"
+            );
             let generation = sale.sale().ledger().generation();
             let last = Arc::new(Mutex::new(None));
             let seen = Arc::clone(&last);
@@ -317,6 +324,12 @@ async fn a_recovery_that_is_given_up_or_paused_at_any_step_ends_the_same() -> Re
             live(&other, now.0).await?;
             live(&sale, now.0).await?;
             redis_is_the_ledger(&world, &other).await?;
+            let found = claim_through(&other, user).await?;
+            assert_eq!(
+                win(&found)?.generation,
+                generation,
+                "given up at poll {polls}: whoever takes over publishes what was left behind"
+            );
             if done {
                 println!("given up at each of {polls} polls");
                 break;
