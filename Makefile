@@ -5,7 +5,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench up down chaos chaos-weakened
+.PHONY: help demo test check bench chaos chaos-weakened model scale rollout up down
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 TOOLS := $(TARGET)/tools/bin
@@ -68,6 +68,21 @@ chaos-weakened: ## Shows that the fault suite finds each mechanism that is switc
 	  --features dropgate-engine/weakened
 	$(WEAKENED)/debug/dropgate-chaos --out $(TARGET)/chaos --seeds 20 \
 	  --weakened told_at_reply,told_at_ack,second_record,no_chain,reload_on_noscript
+
+model: ## Searches the protocol's model to its ends (DEEP=1: larger worlds, which take longer).
+	cargo build --release --locked --bins -p dropgate-model
+	$(TARGET)/release/dropgate-model $(if $(DEEP),--deep)
+
+scale: ## Recovers a sale of a million wins, against a bare load of the same keys (WINS=).
+	$(INSTALL) full
+	cargo build --release --locked --bins -p dropgate -p dropgate-gateway -p dropgate-order-writer -p dropgate-bench
+	$(TARGET)/release/scale $(if $(WINS),--wins $(WINS))
+
+rollout: ## Replaces the binaries of an earlier commit by these in mid-sale (PREVIOUS=<commit>).
+	$(INSTALL) full
+	cargo build --locked --bins $(CHAOS_PARTS)
+	loadtest/chaos/previous.sh $(or $(PREVIOUS),HEAD~1) $(TARGET)/previous
+	$(TARGET)/debug/rollout --previous $(TARGET)/previous/target/debug --out $(TARGET)/rollout
 
 up: ## Starts the full stack for development: Redis, Kafka, Postgres, two gateways, an order-writer.
 	$(INSTALL) full
