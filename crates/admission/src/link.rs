@@ -125,6 +125,13 @@ impl Link {
         result
     }
 
+    fn check_open(&self) -> Result<(), CallError> {
+        if self.permits.is_closed() {
+            return Err(CallError::Unavailable(Outage::NotConnected));
+        }
+        Ok(())
+    }
+
     fn permit(&self) -> Result<OwnedSemaphorePermit, CallError> {
         let permit = Arc::clone(&self.permits).try_acquire_owned();
         permit.map_err(|error| {
@@ -138,6 +145,7 @@ impl Link {
     /// The server that is the master of a slot now, for who must ask one and the same several
     /// things.
     pub(crate) fn server(&self, slot: Slot) -> Result<Arc<Server>, CallError> {
+        self.check_open()?;
         match &self.behind {
             Behind::Single(lane) | Behind::Sentinels(lane, _) => lane.connection(),
             Behind::Cluster(cluster) => cluster.owner(slot.0),
@@ -146,6 +154,7 @@ impl Link {
 
     /// Any server that is connected.
     pub(crate) fn any(&self) -> Result<Arc<Server>, CallError> {
+        self.check_open()?;
         match &self.behind {
             Behind::Single(lane) | Behind::Sentinels(lane, _) => lane.connection(),
             Behind::Cluster(cluster) => cluster.any(),

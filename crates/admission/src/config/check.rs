@@ -2,6 +2,7 @@
 
 use super::{RedisConfig, Topology};
 use secrecy::ExposeSecret;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// A field of a [`RedisConfig`] that cannot be. Never holds the value: it may be a secret.
@@ -99,11 +100,14 @@ impl RedisConfig {
                 "url",
                 "none with sentinels or a cluster: nodes says where they are",
             );
+            // Twice the same sentinel would be half a majority.
+            let different: BTreeSet<_> = self.nodes.iter().map(|n| read_address(n)).collect();
             problems.check(
                 (1..=NODES_MAX).contains(&self.nodes.len())
-                    && self.nodes.iter().all(|node| read_address(node).is_some()),
+                    && different.len() == self.nodes.len()
+                    && !different.contains(&None),
                 "nodes",
-                "1 to 64 of host:port",
+                "1 to 64 of host:port, each once",
             );
         }
         let sentinel = &self.sentinel;
@@ -234,7 +238,9 @@ mod tests {
         ] {
             assert_eq!(fields(&RedisConfig::in_cluster(nodes(&[bad]))), ["nodes"]);
         }
-        assert_eq!(fields(&RedisConfig::in_cluster(Vec::new())), ["nodes"]);
+        for bad in [nodes(&[]), nodes(&["a:1", "b:1", "a:01"])] {
+            assert_eq!(fields(&RedisConfig::in_cluster(bad)), ["nodes"]);
+        }
     }
 
     #[test]
