@@ -13,12 +13,16 @@ use crate::error::{CallError, Outage};
 use futures::future::join_all;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 use tokio_util::task::AbortOnDropHandle;
 
 /// The shortest pause between two questions to one server.
 pub(super) const PAUSE_MIN: Duration = Duration::from_millis(20);
+
+/// How long the view of a sentinel counts that does not answer any more. Long enough that one slow
+/// answer of the only sentinel that knows of a new master does not lead back to the old one.
+const KEEP: Duration = Duration::from_secs(10);
 
 /// The sentinels of a service. They are asked until this is dropped.
 #[derive(Debug)]
@@ -41,10 +45,10 @@ struct View {
     well: bool,
 }
 
-/// What all sentinels said last; `None` for one that did not answer.
+/// What all sentinels said last, and when; `None` for one that has not answered for long.
 #[derive(Debug)]
 struct Views {
-    views: Mutex<Vec<Option<View>>>,
+    views: Mutex<Vec<Option<(View, Instant)>>>,
     target: watch::Sender<Option<Address>>,
     /// Why one that answers does not say who is master.
     trouble: Mutex<Option<String>>,
@@ -178,7 +182,7 @@ async fn poll(
             }
         }
         let connected = !matches!(view, Err(CallError::Unavailable(Outage::NotConnected)));
-        views.saw(index, view.ok());
+        views.saw(index, view.ok(), Instant::now());
         // However many calls fail, a sentinel is not asked without a pause.
         tokio::time::sleep(interval.min(PAUSE_MIN)).await;
         tokio::select! {
@@ -193,19 +197,22 @@ async fn poll(
 impl Views {
     /// Takes note of a view. The latest epoch decides; among views of one epoch, which differ only
     /// for a moment, the one that more share.
-    fn saw(&self, index: usize, view: Option<View>) {
+    fn saw(&self, index: usize, view: Option<View>, now: Instant) {
         let mut views = self.views.lock();
         if let Some(slot) = views.get_mut(index) {
-            *slot = view;
+            *slot = match view {
+                Some(view) => Some((view, now)),
+                None => slot
+                    .take()
+                    .filter(|(_, seen)| now.saturating_duration_since(*seen) < KEEP),
+            };
         }
+        let all = || views.iter().flatten().map(|(view, _)| view);
         let votes = |view: &View| {
             let same = |other: &&View| other.address == view.address && other.epoch == view.epoch;
-            views.iter().flatten().filter(same).count()
+            all().filter(same).count()
         };
-        let best = views
-            .iter()
-            .flatten()
-            .max_by_key(|view| (view.epoch, votes(view)));
+        let best = all().max_by_key(|view| (view.epoch, votes(view)));
         let Some(best) = best else { return };
         self.target.send_if_modified(|target| {
             let moved = target.as_ref() != Some(&best.address);
@@ -297,21 +304,28 @@ mod tests {
         };
         let port = || seen.borrow().as_ref().map(|address: &Address| address.port);
         assert_eq!(port(), None);
-        for (index, said, expected) in [
-            (0, Some(view(1, 0)), Some(1)),
-            (1, Some(view(2, 1)), Some(2)),
-            (2, Some(view(1, 0)), Some(2)),
-            (1, None, Some(1)),
-            (0, None, Some(1)),
-            (2, None, Some(1)),
-            (0, Some(view(3, 5)), Some(3)),
-            (1, Some(view(4, 5)), Some(4)),
-            (2, Some(view(3, 5)), Some(3)),
+        let now = Instant::now();
+        let at = |seconds| now + Duration::from_secs(seconds);
+        for (time, index, said, expected) in [
+            (0, 0, Some(view(1, 0)), 1),
+            (0, 1, Some(view(2, 1)), 2),
+            (0, 2, Some(view(1, 0)), 2),
+            // One that does not answer is believed for a while.
+            (9, 1, None, 2),
+            (10, 1, None, 1),
+            (30, 0, None, 1),
+            (30, 2, None, 1),
+            (31, 0, Some(view(3, 5)), 3),
+            (31, 1, Some(view(4, 4)), 3),
+            (32, 2, Some(view(4, 6)), 4),
         ] {
-            views.saw(index, said.clone());
-            if (index, &said) != (1, &Some(view(4, 5))) {
-                assert_eq!(port(), expected, "{index} {said:?}");
-            }
+            views.saw(index, said.clone(), at(time));
+            assert_eq!(port(), Some(expected), "{time} {index} {said:?}");
         }
+        // Of one epoch, the one that more share.
+        for (index, said) in [(0, view(5, 7)), (1, view(6, 7)), (2, view(6, 7))] {
+            views.saw(index, Some(said), at(33));
+        }
+        assert_eq!(port(), Some(6));
     }
 }
