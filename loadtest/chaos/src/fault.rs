@@ -75,8 +75,8 @@ macro_rules! kinds {
 
 kinds! {
     /// The master of Redis is killed; after this time it is started again, as what it then is. Of
-    /// two such, the second has lost its disk.
-    KillMaster = "kill -9 redis master", Heavy 1, 2, 100..4000;
+    /// three such, the second has lost its disk, and the third comes back with an old one.
+    KillMaster = "kill -9 redis master", Heavy 1, 3, 100..4000;
     /// The master stands still, shorter or longer than the sentinels wait.
     PauseMaster = "pause redis master", Heavy 1, 1, 300..4000;
     /// The master ends in order and is started again at once: its scripts are gone.
@@ -177,6 +177,11 @@ impl Kind {
     }
 }
 
+/// Of the ways in which the master is killed, the one that takes its disk.
+pub const LOSES_DISK: u8 = 1;
+/// The one that gives it the disk that it had when the fault began.
+pub const OLD_DISK: u8 = 2;
+
 /// One fault: a kind, on one of those that there are, for so long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
@@ -238,7 +243,10 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.kind.name())?;
         match self.kind {
-            Kind::KillMaster if self.which == 1 => f.write_str(" and lose its disk")?,
+            Kind::KillMaster if self.which == LOSES_DISK => f.write_str(" and lose its disk")?,
+            Kind::KillMaster if self.which == OLD_DISK => {
+                f.write_str(" and restore an old disk")?
+            }
             Kind::KillMaster => {}
             kind if kind.candidates() > 1 => write!(f, " {}", self.which + 1)?,
             _ => {}

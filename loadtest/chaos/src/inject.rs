@@ -34,6 +34,8 @@ pub struct Injected {
     pub faults: Vec<(Kind, u64)>,
     /// When scripts were forgotten.
     pub forgot: Vec<Forgot>,
+    /// When another server was seen to be the master, in Unix milliseconds.
+    pub promoted_ms: Vec<u64>,
 }
 
 /// Injects the steps of one run.

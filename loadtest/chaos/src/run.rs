@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use dropgate_testkit::http;
-use dropgate_testkit::stack::{Admin, Clicking, Crowd, Venue as _};
+use dropgate_testkit::stack::{Admin, Clicking, Crowd, Readiness, Venue as _};
 use dropgate_testkit::wait::{self, Seen};
 use serde_json::Value;
 
@@ -28,6 +28,8 @@ const PATIENCE: u64 = 90;
 /// What came of a seed.
 #[derive(Debug)]
 pub struct Outcome {
+    /// The sale.
+    pub sale: String,
     /// What broke, in words; empty when all promises hold.
     pub broken: Vec<String>,
     /// What did not become well again when it was healed, in words.
@@ -36,6 +38,10 @@ pub struct Outcome {
     pub injected: Injected,
     /// Told winners before, during and after the faults.
     pub winners: Winners,
+    /// The gateways, by their URLs.
+    pub gateways: Vec<String>,
+    /// When the first crowd's balancer took gateways out and in again.
+    pub readiness: Vec<Readiness>,
     /// How many generations it took.
     pub generations: u64,
     /// How long it took, all in all.
@@ -71,6 +77,14 @@ pub fn run(cell: &Cell, schedule: &Schedule, folder: &Path) -> Result<Outcome> {
     Ok(outcome)
 }
 
+/// How a sale went, before it is judged.
+struct Course {
+    injected: Injected,
+    healed_ms: u64,
+    unsettled: Vec<String>,
+    readiness: Vec<Readiness>,
+}
+
 struct Run<'a> {
     cell: &'a Cell,
     schedule: &'a Schedule,
@@ -85,7 +99,7 @@ impl Run<'_> {
         let load = self.schedule.load;
         self.admin()?.open_new(&self.sale, load.stock)?;
         let sight = Sight::default();
-        let (injected, healed_ms, unsettled) = std::thread::scope(|scope| {
+        let course = std::thread::scope(|scope| {
             for gateway in 0..self.cell.gateways.len() {
                 let (sight, sale, timeline) = (&sight, self.sale.as_str(), &self.timeline);
                 scope.spawn(move || sight.look_at(self.cell, gateway, sale, timeline));
@@ -95,11 +109,11 @@ impl Run<'_> {
             sight.finish();
             result
         })?;
-        self.settle_and_judge(injected, healed_ms, unsettled, &sight)
+        self.settle_and_judge(course, &sight)
     }
 
     /// Sends the crowd, injects the faults, heals, and sends those who come late.
-    fn under_faults(&self, sight: &Sight) -> Result<(Injected, u64, Vec<String>)> {
+    fn under_faults(&self, sight: &Sight) -> Result<Course> {
         let load = self.schedule.load;
         let crowd = |users| Crowd {
             users,
@@ -125,9 +139,14 @@ impl Run<'_> {
                 .seen("healed: all is ready, the sale is open everywhere");
         }
         let late = crowd(load.late_users).come_as(self.cell, &self.sale, "late-")?;
-        self.hear(clicking, late)?;
+        let readiness = self.hear(clicking, late)?;
         self.timeline.seen("everybody is done");
-        Ok((injected, healed_ms, unsettled))
+        Ok(Course {
+            injected,
+            healed_ms,
+            unsettled,
+            readiness,
+        })
     }
 
     fn inject(&self, sight: &Sight) -> Result<Injected> {
@@ -150,18 +169,19 @@ impl Run<'_> {
         }
     }
 
-    fn hear(&self, first: Clicking, late: Clicking) -> Result<()> {
+    fn hear(&self, first: Clicking, late: Clicking) -> Result<Vec<Readiness>> {
         let (first, late) = (first.done()?, late.done()?);
-        told::join(&[&first.told, &late.told], &self.told)
+        told::join(&[&first.told, &late.told], &self.told)?;
+        Ok(first.report.readiness.unwrap_or_default())
     }
 
-    fn settle_and_judge(
-        &self,
-        injected: Injected,
-        healed_ms: u64,
-        mut unsettled: Vec<String>,
-        sight: &Sight,
-    ) -> Result<Outcome> {
+    fn settle_and_judge(&self, course: Course, sight: &Sight) -> Result<Outcome> {
+        let Course {
+            injected,
+            healed_ms,
+            mut unsettled,
+            readiness,
+        } = course;
         match self.admin()?.close(&self.sale) {
             Ok(()) => self.timeline.done("the sale is closed"),
             Err(error) => {
@@ -184,10 +204,13 @@ impl Run<'_> {
         let answers = told::read(&self.told)?;
         let first = injected.faults.iter().map(|(_, at_ms)| *at_ms).min();
         Ok(Outcome {
+            sale: self.sale.clone(),
             broken: judgement.broken,
             unsettled,
             winners: told::winners(&answers, first.unwrap_or(healed_ms), healed_ms),
             injected,
+            gateways: self.cell.urls(),
+            readiness,
             generations: sight.generation(),
             took: Duration::ZERO,
             folder: self.folder.to_owned(),

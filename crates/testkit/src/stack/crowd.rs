@@ -81,6 +81,19 @@ pub struct Report {
     pub http: BTreeMap<u16, u64>,
     /// Latencies by outcome, in milliseconds.
     pub latency_ms: BTreeMap<String, Latency>,
+    /// When gateways became ready and unready, if that was asked.
+    pub readiness: Option<Vec<Readiness>>,
+}
+
+/// A gateway became ready, or unready.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Readiness {
+    /// When it was noticed, in Unix milliseconds.
+    pub at_ms: u64,
+    /// The gateway's URL.
+    pub target: String,
+    /// Whether it is ready from then on.
+    pub ready: bool,
 }
 
 /// Latencies of one outcome, in milliseconds.

@@ -11,7 +11,7 @@ pub mod verdict;
 
 pub use admin::Admin;
 pub use backing::{Backing, Durable, Shape};
-pub use crowd::{Clicking, Crowd, Heard, Latency, Report, Venue};
+pub use crowd::{Clicking, Crowd, Heard, Latency, Readiness, Report, Venue};
 pub use services::Services;
 pub use settings::{GatewayPorts, Settings, TOKEN_KID};
 pub use verdict::{Oracle, Verdict};

@@ -1,6 +1,6 @@
 //! Master, replica, sentinels, and what can be done to their data.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -13,10 +13,16 @@ use dropgate_testkit::{Redis, RedisTrio, RespConnection, Value};
 /// How long an answer may take of a server that is not paused.
 const ANSWER: Duration = Duration::from_secs(2);
 
+/// Where a server keeps its data, and where a copy of it is kept.
+const LIVE: &str = "appendonlydir";
+const OLD: &str = "appendonlydir-old";
+
 /// The servers of Redis.
 #[derive(Debug)]
 pub struct Servers {
     trio: RedisTrio,
+    /// Servers that run, and do not stand still.
+    standing: Vec<bool>,
     down: Vec<bool>,
     sentinels_down: Vec<bool>,
 }
@@ -24,6 +30,7 @@ pub struct Servers {
 impl Servers {
     pub(super) fn new(trio: RedisTrio) -> Self {
         Self {
+            standing: vec![true; trio.servers().len()],
             down: vec![false; trio.servers().len()],
             sentinels_down: vec![false; trio.sentinels().len()],
             trio,
@@ -51,20 +58,21 @@ impl Servers {
         )
     }
 
-    /// Master and replica, by the sentinels, or, where they do not agree now, by what the servers
-    /// say of themselves.
+    /// Master and replica, by what the servers say of themselves; by the sentinels where that is not
+    /// clear. (A sentinel or server that stands still costs a question its whole time limit, and
+    /// faults are not to wait for that.)
     ///
     /// # Errors
     /// When there is no master.
     pub fn roles(&self) -> Result<(usize, usize)> {
-        let by_itself = || {
-            let servers = 0..self.trio.servers().len();
-            let mut masters = servers.filter(|&at| self.role(at).as_deref() == Ok("master"));
-            masters
-                .next()
-                .context("no server says that it is the master")
+        let stands = |at: &usize| self.standing.get(*at).copied().unwrap_or(false);
+        let mut masters = (0..self.trio.servers().len())
+            .filter(stands)
+            .filter(|&at| self.says_master(at));
+        let master = match (masters.next(), masters.next()) {
+            (Some(master), None) => master,
+            _ => self.trio.master()?,
         };
-        let master = self.trio.master().or_else(|_| by_itself())?;
         Ok((master, self.other(master)))
     }
 
@@ -72,19 +80,12 @@ impl Servers {
         (server + 1) % self.trio.servers().len()
     }
 
-    fn role(&self, server: usize) -> Result<String, String> {
-        let role = self
-            .ask(server, &["ROLE"])
-            .map_err(|error| error.to_string())?;
-        let items = role.items().and_then(|items| items.first()?.text());
-        items.ok_or_else(|| format!("{role:?}"))
-    }
-
-    /// The server that a majority of the sentinels names, if it says the same.
+    /// Whether a server says of itself that it is the master.
     #[must_use]
-    pub fn agreed_master(&self) -> Option<usize> {
-        let named = self.trio.master().ok()?;
-        (self.role(named).as_deref() == Ok("master")).then_some(named)
+    pub fn says_master(&self, at: usize) -> bool {
+        let role = self.ask(at, &["ROLE"]).ok();
+        let word = role.and_then(|role| role.items()?.first()?.text());
+        word.as_deref() == Some("master")
     }
 
     /// The master's URL, for whoever may do everything.
@@ -118,10 +119,14 @@ impl Servers {
     /// # Errors
     /// When the kernel refuses.
     pub fn kill9(&mut self, at: usize) -> Result<()> {
-        if let Some(down) = self.down.get_mut(at) {
-            *down = true;
-        }
+        self.mark(at, true, false);
         self.trio.server_mut(at).kill9()
+    }
+
+    fn mark(&mut self, at: usize, down: bool, standing: bool) {
+        if let (Some(is_down), Some(stands)) = (self.down.get_mut(at), self.standing.get_mut(at)) {
+            (*is_down, *stands) = (down, standing);
+        }
     }
 
     /// Ends a server in order, with all that it has on disk, and leaves it down.
@@ -129,9 +134,7 @@ impl Servers {
     /// # Errors
     /// When it does not end.
     pub fn shut_down(&mut self, at: usize) -> Result<()> {
-        if let Some(down) = self.down.get_mut(at) {
-            *down = true;
-        }
+        self.mark(at, true, false);
         // It answers by closing the connection.
         let _ = self.ask(at, &["SHUTDOWN"]);
         self.trio.server_mut(at).kill9()
@@ -143,9 +146,7 @@ impl Servers {
     /// When it does not come up.
     pub fn start_again(&mut self, at: usize) -> Result<()> {
         self.trio.server_mut(at).restart()?;
-        if let Some(down) = self.down.get_mut(at) {
-            *down = false;
-        }
+        self.mark(at, false, true);
         Ok(())
     }
 
@@ -154,13 +155,35 @@ impl Servers {
     /// # Errors
     /// When the files cannot be removed.
     pub fn lose_disk(&self, at: usize) -> Result<()> {
-        let files: PathBuf = self.trio.server(at).folder().join("appendonlydir");
-        match std::fs::remove_dir_all(&files) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(error).with_context(|| format!("removing {}", files.display()))
-            }
-            _ => Ok(()),
+        remove(&self.disk(at, LIVE))
+    }
+
+    /// Keeps a copy of what a server has on its disk now.
+    ///
+    /// # Errors
+    /// When the files cannot be copied.
+    pub fn keep_disk(&self, at: usize) -> Result<()> {
+        let (from, to) = (self.disk(at, LIVE), self.disk(at, OLD));
+        remove(&to)?;
+        std::fs::create_dir(&to)?;
+        for file in std::fs::read_dir(&from)? {
+            let file = file?;
+            std::fs::copy(file.path(), to.join(file.file_name()))?;
         }
+        Ok(())
+    }
+
+    /// Gives a server that is down the disk of which a copy was kept.
+    ///
+    /// # Errors
+    /// When the files cannot be moved.
+    pub fn restore_disk(&self, at: usize) -> Result<()> {
+        self.lose_disk(at)?;
+        std::fs::rename(self.disk(at, OLD), self.disk(at, LIVE)).context("restoring a disk")
+    }
+
+    fn disk(&self, at: usize, name: &str) -> PathBuf {
+        self.trio.server(at).folder().join(name)
     }
 
     /// Stops a server where it is.
@@ -168,6 +191,7 @@ impl Servers {
     /// # Errors
     /// When it has ended.
     pub fn pause(&mut self, at: usize) -> Result<()> {
+        self.mark(at, false, false);
         self.trio.server_mut(at).pause()
     }
 
@@ -176,7 +200,9 @@ impl Servers {
     /// # Errors
     /// When it has ended.
     pub fn resume(&mut self, at: usize) -> Result<()> {
-        self.trio.server_mut(at).resume()
+        self.trio.server_mut(at).resume()?;
+        self.mark(at, false, true);
+        Ok(())
     }
 
     /// One sentinel, to do something to it.
@@ -273,6 +299,15 @@ impl Servers {
 
     pub(super) fn wait_healthy(&self) -> Result<()> {
         self.trio.wait_healthy().map(drop)
+    }
+}
+
+fn remove(folder: &Path) -> Result<()> {
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("removing {}", folder.display()))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -6,12 +6,15 @@ use anyhow::{Context, Result};
 
 use super::{Injector, TICK};
 use crate::cell::lock;
-use crate::fault::{Fault, Kind};
+use crate::fault::{Fault, Kind, LOSES_DISK, OLD_DISK};
+use crate::timeline::now_ms;
 
 /// How long the sentinels may take to promote; what comes later is not waited for.
 const PROMOTED_MAX: Duration = Duration::from_secs(8);
 /// How long a recovery is waited for while a paused master or a blind gateway stands by.
 const RECOVERED_MAX: Duration = Duration::from_secs(6);
+/// How old a restored disk is at most.
+const OLD_MAX: Duration = Duration::from_secs(1);
 /// How long a gateway sells that cannot see the log.
 const BLIND: Duration = Duration::from_millis(700);
 /// How long the blind gateway has to publish what it sold before the other goes on, which would
@@ -32,7 +35,7 @@ impl Injector<'_> {
         let lasts = Duration::from_millis(fault.lasts_ms);
         self.begin(fault);
         match fault.kind {
-            K::KillMaster => self.kill(master, lasts, fault.which == 1)?,
+            K::KillMaster => self.kill(master, lasts, fault.which)?,
             K::KillReplica => self.kill_replica(replica, lasts)?,
             K::PauseMaster => self.pause(master, lasts)?,
             K::PauseReplica => self.pause(replica, lasts)?,
@@ -45,7 +48,7 @@ impl Injector<'_> {
             K::LaggingPause => self.lagging_pause(master, replica, lasts)?,
             K::Failover => {
                 self.cell.redis().failover()?;
-                self.promoted(master);
+                self.promoted(replica);
             }
             K::FlushAll => self.cell.redis().ask(master, &["FLUSHALL"]).map(drop)?,
             K::ScriptFlush => {
@@ -85,12 +88,17 @@ impl Injector<'_> {
         Ok(())
     }
 
-    fn kill(&self, master: usize, lasts: Duration, lose_disk: bool) -> Result<()> {
+    fn kill(&self, master: usize, lasts: Duration, which: u8) -> Result<()> {
+        if which == OLD_DISK {
+            self.cell.redis().keep_disk(master)?;
+            std::thread::sleep(lasts.min(OLD_MAX));
+        }
         self.cell.redis_mut().kill9(master)?;
         self.forgot();
-        if lose_disk {
-            self.timeline.done("its disk is lost");
-            self.cell.redis().lose_disk(master)?;
+        match which {
+            LOSES_DISK => self.cell.redis().lose_disk(master)?,
+            OLD_DISK => self.cell.redis().restore_disk(master)?,
+            _ => {}
         }
         std::thread::sleep(lasts);
         self.cell.redis_mut().start_again(master)
@@ -116,7 +124,7 @@ impl Injector<'_> {
         self.forgot();
         self.cell.redis().follow(replica)?;
         self.timeline.done("the master is dead");
-        self.promoted(master);
+        self.promoted(replica);
         self.cell.redis_mut().start_again(master)
     }
 
@@ -128,8 +136,11 @@ impl Injector<'_> {
         self.cell.redis_mut().pause(master)?;
         self.cell.redis().follow(replica)?;
         self.timeline.done("the master stands still");
-        self.promoted(master);
-        self.recovered(before);
+        self.promoted(replica);
+        // With little patience, calls in its buffers have not run out of time yet.
+        if lag.as_millis().is_multiple_of(2) {
+            self.recovered(before);
+        }
         self.timeline.done("the old master goes on");
         self.cell.redis_mut().resume(master)
     }
@@ -166,14 +177,14 @@ impl Injector<'_> {
         }
     }
 
-    /// Waits until another server is the master, or for as long as that may take.
-    fn promoted(&self, old: usize) {
+    /// Waits until this server is the master, or for as long as that may take.
+    fn promoted(&self, new: usize) {
         let begun = Instant::now();
         while begun.elapsed() < PROMOTED_MAX {
-            let agreed = self.cell.redis().agreed_master();
-            if let Some(master) = agreed.filter(|&master| master != old) {
+            if self.cell.redis().says_master(new) {
+                lock(&self.injected).promoted_ms.push(now_ms());
                 self.timeline
-                    .seen(format!("redis {} is the master", master + 1));
+                    .seen(format!("redis {} is the master", new + 1));
                 return;
             }
             std::thread::sleep(TICK);

@@ -1,0 +1,82 @@
+//! Every way in which a Redis loses writes that were acknowledged.
+
+use anyhow::{Result, ensure};
+use dropgate_chaos::fault::{Kind, LOSES_DISK, OLD_DISK};
+use dropgate_chaos::told::Answer;
+
+use super::{at, from_env, schedule, sell};
+
+/// Wins between two faults.
+const APART: u64 = 250;
+/// Sentinels promote when a master is silent for longer.
+const BACK_AT_ONCE_MS: u64 = 50;
+
+#[test]
+fn no_told_win_is_lost_by_a_redis_that_lost_its_last_second_or_all_or_came_back_old() -> Result<()>
+{
+    // Killed right after acknowledged wins: with a flush every second, those of up to a second are
+    // gone.
+    let kills = from_env("KILLS", 3)?;
+    let mut steps: Vec<_> = (1..=kills)
+        .map(|nth| at(nth * APART, Kind::KillMaster, 0, BACK_AT_ONCE_MS))
+        .collect();
+    for (nth, which) in (kills + 1..).zip([LOSES_DISK, OLD_DISK]) {
+        steps.push(at(nth * APART, Kind::KillMaster, which, BACK_AT_ONCE_MS));
+    }
+    let (outcome, _) = sell(&schedule((kills + 3) * APART, steps))?;
+    ensure!(outcome.injected.faults.len() as u64 == kills + 2);
+    println!(
+        "{} kills, {} generations, told winners {:?}, {:.1} s",
+        outcome.injected.faults.len(),
+        outcome.generations,
+        outcome.winners,
+        outcome.took.as_secs_f64()
+    );
+    Ok(())
+}
+
+#[test]
+fn a_new_master_that_lagged_sells_again_and_late_wins_of_the_old_one_are_void() -> Result<()> {
+    let failovers = from_env("FAILOVERS", 2)?;
+    // Killed, or paused and continued when another has its place, with calls in its buffers.
+    let kinds = [Kind::LaggingPause, Kind::LaggingKill];
+    let steps: Vec<_> = (1..=failovers)
+        .zip(kinds.into_iter().cycle())
+        .map(|(nth, kind)| at(nth * APART, kind, 0, 201))
+        .collect();
+    let (outcome, answers) = sell(&schedule((failovers + 1) * APART, steps))?;
+    let voids = answers.iter().filter(|answer| answer.status == "void");
+    let mut took: Vec<_> = outcome
+        .injected
+        .promoted_ms
+        .iter()
+        .filter_map(|&at_ms| Some(first_win_after(&answers, at_ms)? - at_ms))
+        .collect();
+    took.sort_unstable();
+    ensure!(took.len() as u64 == failovers, "{took:?}");
+    println!(
+        "from the new master to the first new win: median {} ms of {took:?}; {} users were told \
+         void and claimed again; {} generations, {:.1} s",
+        took[took.len() / 2],
+        voids.count(),
+        outcome.generations,
+        outcome.took.as_secs_f64()
+    );
+    Ok(())
+}
+
+/// When the first win was told, after this moment, of a generation that nobody had heard of before.
+fn first_win_after(answers: &[Answer], at_ms: u64) -> Option<u64> {
+    let won = || answers.iter().filter(|answer| answer.status == "won");
+    let before = won().filter(|answer| answer.done_ms < at_ms);
+    let old = before.filter_map(generation).max()?;
+    let new = won().filter(|answer| generation(answer).is_some_and(|new| new > old));
+    new.map(|answer| answer.done_ms)
+        .filter(|&ms| ms >= at_ms)
+        .min()
+}
+
+/// A claim's id begins with its generation.
+fn generation(answer: &Answer) -> Option<u64> {
+    answer.claim.as_deref()?.split('-').next()?.parse().ok()
+}
