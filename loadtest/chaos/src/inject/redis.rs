@@ -164,6 +164,8 @@ impl Injector<'_> {
         if kill {
             lock(blind).kill9()?;
             self.timeline.done("gateway 2 is killed, gateway 1 goes on");
+            // What it sent is in the kernel's buffers: it must not arrive after all.
+            lock(&self.cell.kafka).proxy(BLIND_GATEWAY)?.cut()?;
             lock(&self.cell.kafka).proxy(BLIND_GATEWAY)?.heal()?;
             lock(other).resume()?;
             std::thread::sleep(lag);
