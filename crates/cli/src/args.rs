@@ -58,7 +58,7 @@ pub enum Command {
     #[command(long_about = RECOVER)]
     Recover(Recover),
     /// Runs until it is told to stop: recovers halted sales by itself
-    #[command(long_about = dropgate_reconciler::cli::WATCH)]
+    #[command(long_about = dropgate_reconciler::cli::WATCH, after_help = WATCH)]
     Watch,
     /// Signs a user token, for trying things out
     #[command(long_about = TOKEN)]
@@ -119,6 +119,10 @@ Exit codes:
   0  the sale is live, recovered by this command, by somebody else, or not in need of it
   1  it cannot be recovered: closed, never opened, unknown, or its log cannot be followed
   2  it could not be done now: the sale stays closed, and the command may be given again";
+
+const WATCH: &str = "\
+With the configuration of this command its port is watch_ops.bind, and not ops.bind, which is the
+order-writer's; and Redis is [redis_operator]. With the embedded log `dropgate serve` watches.";
 
 const STATUS: &str = "\
 Tells on one screen how a sale stands: its state and since when, who halted it and why, what
