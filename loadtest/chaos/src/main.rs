@@ -121,6 +121,15 @@ fn tell(report: &Report) {
             longest.as_secs_f64()
         ));
     }
+    let mut resumed = report.resumed_ms.clone();
+    resumed.sort_unstable();
+    if let (Some(median), Some(longest)) = (resumed.get(resumed.len() / 2), resumed.last()) {
+        say(&format!(
+            "from a new master to the first new win, {} times: {median} ms in the median, \
+             {longest} ms at most",
+            resumed.len()
+        ));
+    }
     let failed: Vec<_> = report
         .failed
         .iter()

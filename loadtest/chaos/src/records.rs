@@ -77,3 +77,46 @@ pub fn fence_broken(records: &[(Offset, Record)], forgot: &[Forgot]) -> Vec<Stri
     }
     broken
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dropgate_domain::{
+        AttemptId, Digest, Generation, IdempotencyKey, Link, SaleId, Seq, TimeMs, Unit, UserId, Won,
+    };
+
+    fn won(generation: u32, seq: u64, time_ms: u64) -> (Offset, Record) {
+        let digest = Digest([0; 20]);
+        let won = Won {
+            link: Link {
+                seq: Seq(seq),
+                time: TimeMs(time_ms),
+                prev: digest,
+            },
+            user: UserId::new("u").unwrap(),
+            attempt: AttemptId([0; 16]),
+            key: IdempotencyKey::new("").unwrap(),
+            unit: Unit(seq),
+        };
+        let event = Event {
+            sale: SaleId::new("s").unwrap(),
+            generation: Generation(generation),
+            body: Body::Won(won),
+        };
+        (Offset(seq), Record { event, digest })
+    }
+
+    #[test]
+    fn an_event_of_an_old_generation_that_was_made_after_its_scripts_were_forgotten_is_found() {
+        let forgot = [Forgot { at_ms: 100 }];
+        let kept = [won(1, 1, 99), won(1, 2, 101), won(2, 3, 150)];
+        assert_eq!(fence_broken(&kept, &forgot), Vec::<String>::new());
+        let broken = [won(1, 1, 99), won(1, 2, 102), won(2, 3, 150)];
+        assert_eq!(fence_broken(&broken, &forgot).len(), 1);
+        // Nothing was sold before: whatever comes is of a later generation.
+        assert_eq!(
+            fence_broken(&[won(1, 1, 102)], &forgot),
+            Vec::<String>::new()
+        );
+    }
+}

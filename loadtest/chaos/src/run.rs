@@ -38,6 +38,9 @@ pub struct Outcome {
     pub injected: Injected,
     /// Told winners before, during and after the faults.
     pub winners: Winners,
+    /// From each new master to the first win of the generation that it made possible, in
+    /// milliseconds.
+    pub resumed_ms: Vec<u64>,
     /// The gateways, by their URLs.
     pub gateways: Vec<String>,
     /// When the first crowd's balancer took gateways out and in again.
@@ -208,6 +211,11 @@ impl Run<'_> {
             broken: judgement.broken,
             unsettled,
             winners: told::winners(&answers, first.unwrap_or(healed_ms), healed_ms),
+            resumed_ms: injected
+                .promoted_ms
+                .iter()
+                .filter_map(|&at_ms| told::first_new_win_ms(&answers, at_ms))
+                .collect(),
             injected,
             gateways: self.cell.urls(),
             readiness,

@@ -48,6 +48,8 @@ pub struct Report {
     pub coverage: Coverage,
     /// How long each seed took.
     pub took: Vec<Duration>,
+    /// From each new master to the first new win, in milliseconds.
+    pub resumed_ms: Vec<u64>,
 }
 
 impl Report {
@@ -122,6 +124,7 @@ impl Suite {
                 let kinds: Vec<_> = faults.map(|(kind, _)| *kind).collect();
                 report.coverage.count(seed, &kinds, outcome.winners);
                 report.took.push(outcome.took);
+                report.resumed_ms.extend(&outcome.resumed_ms);
                 let why = [outcome.broken.as_slice(), &outcome.unsettled].concat();
                 if why.is_empty() {
                     match self.keep {

@@ -107,6 +107,25 @@ pub fn winners(answers: &[Answer], first_fault_ms: u64, healed_ms: u64) -> Winne
     winners
 }
 
+/// How long after this moment the first win was told of a generation that nobody had heard of
+/// before it, in milliseconds.
+#[must_use]
+pub fn first_new_win_ms(answers: &[Answer], at_ms: u64) -> Option<u64> {
+    let won = || answers.iter().filter(|answer| answer.status == "won");
+    let before = won().filter(|answer| answer.done_ms < at_ms);
+    let old = before.filter_map(Answer::generation).max()?;
+    let is_new = |answer: &&Answer| answer.generation().is_some_and(|new| new > old);
+    let first = won().filter(is_new).map(|answer| answer.done_ms).min()?;
+    first.checked_sub(at_ms)
+}
+
+impl Answer {
+    /// A claim's id begins with its generation.
+    fn generation(&self) -> Option<u64> {
+        self.claim.as_deref()?.split('-').next()?.parse().ok()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -115,9 +134,10 @@ mod tests {
     fn winners_are_counted_by_when_they_were_told() {
         let folder = tempfile::tempdir().unwrap();
         let line = |status: &str, done_ms: u64| {
+            let generation = done_ms / 20 + 1;
             format!(
                 "{{\"status\":\"{status}\",\"done_ms\":{done_ms},\"intended_ms\":1,\"user\":\"u\",\
-                 \"gateway\":\"g\"}}\n"
+                 \"gateway\":\"g\",\"claim\":\"{generation}-1-ab\"}}\n"
             )
         };
         let (one, two) = (folder.path().join("1"), folder.path().join("2"));
@@ -140,5 +160,7 @@ mod tests {
                 after: 2
             }
         );
+        assert_eq!(first_new_win_ms(&answers, 16), Some(4));
+        assert_eq!(first_new_win_ms(&answers, 21), None);
     }
 }

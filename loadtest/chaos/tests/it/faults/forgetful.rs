@@ -2,7 +2,6 @@
 
 use anyhow::{Result, ensure};
 use dropgate_chaos::fault::{Kind, LOSES_DISK, OLD_DISK};
-use dropgate_chaos::told::Answer;
 
 use super::{at, from_env, schedule, sell};
 
@@ -46,12 +45,7 @@ fn a_new_master_that_lagged_sells_again_and_late_wins_of_the_old_one_are_void() 
         .collect();
     let (outcome, answers) = sell(&schedule((failovers + 1) * APART, steps))?;
     let voids = answers.iter().filter(|answer| answer.status == "void");
-    let mut took: Vec<_> = outcome
-        .injected
-        .promoted_ms
-        .iter()
-        .filter_map(|&at_ms| Some(first_win_after(&answers, at_ms)? - at_ms))
-        .collect();
+    let mut took = outcome.resumed_ms.clone();
     took.sort_unstable();
     ensure!(took.len() as u64 == failovers, "{took:?}");
     println!(
@@ -63,20 +57,4 @@ fn a_new_master_that_lagged_sells_again_and_late_wins_of_the_old_one_are_void() 
         outcome.took.as_secs_f64()
     );
     Ok(())
-}
-
-/// When the first win was told, after this moment, of a generation that nobody had heard of before.
-fn first_win_after(answers: &[Answer], at_ms: u64) -> Option<u64> {
-    let won = || answers.iter().filter(|answer| answer.status == "won");
-    let before = won().filter(|answer| answer.done_ms < at_ms);
-    let old = before.filter_map(generation).max()?;
-    let new = won().filter(|answer| generation(answer).is_some_and(|new| new > old));
-    new.map(|answer| answer.done_ms)
-        .filter(|&ms| ms >= at_ms)
-        .min()
-}
-
-/// A claim's id begins with its generation.
-fn generation(answer: &Answer) -> Option<u64> {
-    answer.claim.as_deref()?.split('-').next()?.parse().ok()
 }
