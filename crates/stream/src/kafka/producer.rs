@@ -1,4 +1,5 @@
-//! Appending: one idempotent producer, made anew if librdkafka declares it dead.
+//! Appending: one idempotent producer, made anew if librdkafka declares it dead, or if it gives no
+//! word of what it was given.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,7 +24,7 @@ use crate::error::{AppendError, LogError, Refused};
 /// How much longer than the delivery timeout an append waits for librdkafka's own word, which
 /// says more than that it took too long.
 const REPORT_SLACK: Duration = Duration::from_millis(500);
-/// A dead producer is replaced at most this often.
+/// A producer is replaced at most this often.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
 
 type Delivery = Result<i64, KafkaError>;
@@ -87,7 +88,7 @@ impl Producer {
         value: Bytes,
     ) -> Result<Offset, AppendError> {
         let (waiting, report) = oneshot::channel();
-        {
+        let sent_by = {
             let native = self.current.read().clone().ok_or(Refused::Closed)?;
             let record: BaseRecord<'_, (), [u8], _> =
                 BaseRecord::with_opaque_to(topic, Box::new(waiting))
@@ -98,7 +99,8 @@ impl Producer {
                 return Err(not_queued(&error, value.len()).into());
             }
             // Not kept while waiting, so that a closed or dead producer can end.
-        }
+            Arc::downgrade(&native)
+        };
         drop(value);
         match timeout(self.wait, report).await {
             Ok(Ok(Ok(offset))) => offset_of(offset)
@@ -110,19 +112,38 @@ impl Producer {
                 Err(not_delivered(&error))
             }
             Ok(Err(_)) => Err(AppendError::Unknown("the producer was closed".to_owned())),
-            Err(_) => Err(AppendError::Unknown(format!(
-                "no report of the delivery within {:?}",
-                self.wait
-            ))),
+            Err(_) => {
+                if let Some(native) = sent_by.upgrade() {
+                    self.renew(&native, "it gives no report of a delivery");
+                }
+                Err(AppendError::Unknown(format!(
+                    "no report of the delivery within {:?}",
+                    self.wait
+                )))
+            }
         }
     }
 
     /// An idempotent producer that lost track of its sequence refuses everything from then on.
     /// Another one begins a new sequence; what was in flight is unknown.
     fn renew_if_dead(self: &Arc<Self>, dead: &Arc<Native>) {
-        let Some((code, reason)) = dead.client().fatal_error() else {
-            return;
+        if let Some((code, reason)) = dead.client().fatal_error() {
+            self.renew(dead, &format!("{code}: {reason}"));
+        }
+    }
+
+    /// Makes the producer anew, unless that was done already. What was in flight is unknown.
+    ///
+    /// Also for one that is silent: librdkafka waits by the wall clock, so after that was set back
+    /// its threads may sleep until the old time comes again, and look at no time-out meanwhile.
+    fn renew(self: &Arc<Self>, dead: &Arc<Native>, why: &str) {
+        let is_current = |current: &Option<Arc<Native>>| {
+            let current = current.as_ref();
+            current.is_some_and(|current| Arc::ptr_eq(current, dead))
         };
+        if !is_current(&self.current.read()) {
+            return;
+        }
         {
             let mut renewed = self.renewed.lock();
             if renewed.elapsed() < RENEWAL_INTERVAL {
@@ -130,7 +151,7 @@ impl Producer {
             }
             *renewed = Instant::now();
         }
-        tracing::warn!(%code, reason, "kafka producer is dead and is made anew");
+        tracing::warn!(why, "kafka producer is made anew");
         let (producer, dead) = (Arc::clone(self), Arc::clone(dead));
         // Ends by itself: making a client starts threads and talks to nobody.
         tokio::task::spawn_blocking(move || match create(&producer.config) {
@@ -229,6 +250,38 @@ mod tests {
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+        producer.close(Duration::from_secs(10)).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_producer_that_gives_no_report_is_made_anew() {
+        let cluster = MockCluster::new(1).unwrap();
+        cluster.create_topic("t", 1, 1).unwrap();
+        let config = KafkaConfig {
+            brokers: cluster.bootstrap_servers(),
+            ..KafkaConfig::default()
+        };
+        let mut producer = Producer::new(&config).unwrap();
+        let patience = std::mem::replace(&mut producer.wait, Duration::from_millis(5));
+        let producer = Arc::new(producer);
+        let first = producer.current.read().clone().unwrap();
+        // The broker takes its time, which for who waits is as good as silence.
+        cluster
+            .broker_round_trip_time(1, Duration::from_secs(2))
+            .unwrap();
+        let begun = Instant::now();
+        while Arc::ptr_eq(&first, producer.current.read().as_ref().unwrap()) {
+            let told = producer.append("t", 0, Bytes::from_static(b"v")).await;
+            assert!(matches!(told, Err(AppendError::Unknown(_))), "{told:?}");
+            assert!(begun.elapsed() < Duration::from_secs(30), "it is the same");
+        }
+        drop(first);
+        cluster.broker_round_trip_time(1, Duration::ZERO).unwrap();
+        let mut producer = Arc::into_inner(producer).unwrap();
+        producer.wait = patience;
+        let producer = Arc::new(producer);
+        let told = producer.append("t", 0, Bytes::from_static(b"v")).await;
+        assert!(told.is_ok(), "{told:?}");
         producer.close(Duration::from_secs(10)).await;
     }
 
