@@ -231,6 +231,12 @@ impl Fault {
         }
     }
 
+    /// Of clocks: whether it is ahead of the others, rather than behind.
+    #[must_use]
+    pub fn is_ahead(&self) -> bool {
+        self.lasts_ms.is_multiple_of(2)
+    }
+
     /// Whether both may be going on at once.
     #[must_use]
     pub fn goes_beside(&self, other: &Self) -> bool {
@@ -248,6 +254,12 @@ impl fmt::Display for Fault {
                 f.write_str(" and restore an old disk")?
             }
             Kind::KillMaster => {}
+            Kind::ShiftGateway | Kind::ShiftWatch => {
+                if self.kind == Kind::ShiftGateway {
+                    write!(f, " {}", self.which + 1)?;
+                }
+                f.write_str(if self.is_ahead() { " ahead" } else { " behind" })?;
+            }
             kind if kind.candidates() > 1 => write!(f, " {}", self.which + 1)?,
             _ => {}
         }

@@ -41,6 +41,7 @@ pub struct Injected {
 /// Injects the steps of one run.
 pub struct Injector<'a> {
     cell: &'a Cell,
+    sale: &'a str,
     sight: &'a Sight,
     timeline: &'a Timeline,
     injected: Mutex<Injected>,
@@ -48,19 +49,23 @@ pub struct Injector<'a> {
     redis: Mutex<()>,
     /// The same for the gateways.
     gateways: [Mutex<()>; 2],
+    /// The same for the watch.
+    watch: Mutex<()>,
 }
 
 impl<'a> Injector<'a> {
     /// For one run.
     #[must_use]
-    pub fn new(cell: &'a Cell, sight: &'a Sight, timeline: &'a Timeline) -> Self {
+    pub fn new(cell: &'a Cell, sale: &'a str, sight: &'a Sight, timeline: &'a Timeline) -> Self {
         Self {
             cell,
+            sale,
             sight,
             timeline,
             injected: Mutex::default(),
             redis: Mutex::default(),
             gateways: Default::default(),
+            watch: Mutex::default(),
         }
     }
 
@@ -92,8 +97,11 @@ impl<'a> Injector<'a> {
         lock(&self.injected).faults.push((fault.kind, now_ms()));
     }
 
-    fn forgot(&self) {
-        lock(&self.injected).forgot.push(Forgot { at_ms: now_ms() });
+    /// The only master forgot its scripts, by now.
+    fn forgot(&self, only_master: bool) {
+        if only_master {
+            lock(&self.injected).forgot.push(Forgot { at_ms: now_ms() });
+        }
     }
 
     fn over(&self, fault: &Fault) {
@@ -146,6 +154,7 @@ impl<'a> Injector<'a> {
                 self.hurt_service(&self.cell.writer, fault)
             }
             K::KillWatch | K::PauseWatch | K::RestartWatch | K::ShiftWatch => {
+                let _alone = lock(&self.watch);
                 self.hurt_service(&self.cell.watch, fault)
             }
         }
@@ -167,10 +176,17 @@ impl<'a> Injector<'a> {
                 lock(service).resume()?;
             }
             K::ShiftGateway | K::ShiftWatch => {
-                let ahead = fault.lasts_ms.is_multiple_of(2);
+                let ahead = fault.is_ahead();
                 lock(service).shift(if ahead { Shift::Ahead } else { Shift::Behind })?;
                 std::thread::sleep(lasts);
-                lock(service).shift(Shift::None)?;
+                let mut service = lock(service);
+                service.shift(Shift::None)?;
+                if ahead {
+                    // librdkafka waits by the wall clock: one that goes back by five minutes makes
+                    // it wait for as long. So whoever sets it right starts the service again.
+                    service.kill9()?;
+                    service.start_again()?;
+                }
             }
             _ => {
                 let mut service = lock(service);

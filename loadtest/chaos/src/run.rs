@@ -153,7 +153,7 @@ impl Run<'_> {
     }
 
     fn inject(&self, sight: &Sight) -> Result<Injected> {
-        let injector = Injector::new(self.cell, sight, &self.timeline);
+        let injector = Injector::new(self.cell, &self.sale, sight, &self.timeline);
         let failures = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
             for step in &self.schedule.steps {

@@ -102,6 +102,24 @@ impl Servers {
         self.trio.server(at)
     }
 
+    /// The number of the last event that a server has given out for a sale, in any generation that
+    /// it holds; 0 when it holds none.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn last_seq(&self, at: usize, sale: &str) -> Result<u64> {
+        let pattern = format!("dropgate:{{{sale}}}:*:state");
+        let keys = self.ask(at, &["KEYS", &pattern])?;
+        let mut last = 0;
+        for key in keys.items().unwrap_or_default() {
+            let key = key.text().unwrap_or_default();
+            let seq = self.ask(at, &["HGET", &key, "seq"])?;
+            let seq = seq.int().and_then(|seq| u64::try_from(seq).ok());
+            last = last.max(seq.unwrap_or(0));
+        }
+        Ok(last)
+    }
+
     /// One command to a server as the user who may do everything.
     ///
     /// # Errors

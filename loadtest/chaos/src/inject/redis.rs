@@ -15,11 +15,16 @@ const PROMOTED_MAX: Duration = Duration::from_secs(8);
 const RECOVERED_MAX: Duration = Duration::from_secs(6);
 /// How old a restored disk is at most.
 const OLD_MAX: Duration = Duration::from_secs(1);
-/// How long a gateway sells that cannot see the log.
-const BLIND: Duration = Duration::from_millis(700);
+/// How long a gateway may sell that cannot see the log: it is content with what it heard three
+/// seconds ago.
+const BLIND_MAX: Duration = Duration::from_millis(2200);
+/// So many events more than were sold before, and it has outrun the log.
+const OUTRUN: u64 = 20;
 /// How long the blind gateway has to publish what it sold before the other goes on, which would
 /// publish from the outbox what comes after all that it knows, and so come first.
 const PUBLISHED: Duration = Duration::from_millis(300);
+/// How long the other gateway has to find in the outbox what the killed one sold.
+const RELAYED: Duration = Duration::from_millis(800);
 /// The gateway that is made blind: the patient one.
 const BLIND_GATEWAY: usize = 1;
 const OTHER_GATEWAY: usize = 0;
@@ -30,21 +35,25 @@ impl Injector<'_> {
         let blind = matches!(fault.kind, K::BlindHealed | K::BlindKilled);
         // In the order in which everybody takes them.
         let _gateways = blind.then(|| [lock(&self.gateways[0]), lock(&self.gateways[1])]);
+        let _watch = blind.then(|| lock(&self.watch));
         let _alone = lock(&self.redis);
         let (master, replica) = self.cell.redis().roles()?;
+        // A master that another one is about to replace may go on for a while: then what one of
+        // them forgets says nothing of the other.
+        let only = !self.cell.redis().says_master(replica);
         let lasts = Duration::from_millis(fault.lasts_ms);
         self.begin(fault);
         match fault.kind {
-            K::KillMaster => self.kill(master, lasts, fault.which)?,
+            K::KillMaster => self.kill(master, lasts, fault.which, only)?,
             K::KillReplica => self.kill_replica(replica, lasts)?,
             K::PauseMaster => self.pause(master, lasts)?,
             K::PauseReplica => self.pause(replica, lasts)?,
             K::RestartMaster => {
                 self.cell.redis_mut().shut_down(master)?;
-                self.forgot();
+                self.forgot(only);
                 self.cell.redis_mut().start_again(master)?;
             }
-            K::LaggingKill => self.lagging_kill(master, replica, lasts)?,
+            K::LaggingKill => self.lagging_kill(master, replica, lasts, only)?,
             K::LaggingPause => self.lagging_pause(master, replica, lasts)?,
             K::Failover => {
                 self.cell.redis().failover()?;
@@ -53,7 +62,7 @@ impl Injector<'_> {
             K::FlushAll => self.cell.redis().ask(master, &["FLUSHALL"]).map(drop)?,
             K::ScriptFlush => {
                 self.cell.redis().ask(master, &["SCRIPT", "FLUSH"])?;
-                self.forgot();
+                self.forgot(only);
             }
             K::ThereAndBack => {
                 self.cell.redis().lag(replica)?;
@@ -88,13 +97,13 @@ impl Injector<'_> {
         Ok(())
     }
 
-    fn kill(&self, master: usize, lasts: Duration, which: u8) -> Result<()> {
+    fn kill(&self, master: usize, lasts: Duration, which: u8, only: bool) -> Result<()> {
         if which == OLD_DISK {
             self.cell.redis().keep_disk(master)?;
             std::thread::sleep(lasts.min(OLD_MAX));
         }
         self.cell.redis_mut().kill9(master)?;
-        self.forgot();
+        self.forgot(only);
         match which {
             LOSES_DISK => self.cell.redis().lose_disk(master)?,
             OLD_DISK => self.cell.redis().restore_disk(master)?,
@@ -117,11 +126,11 @@ impl Injector<'_> {
     }
 
     /// The replica stops following, sells on at the master, and is promoted when that dies.
-    fn lagging_kill(&self, master: usize, replica: usize, lag: Duration) -> Result<()> {
+    fn lagging_kill(&self, master: usize, replica: usize, lag: Duration, only: bool) -> Result<()> {
         self.cell.redis().lag(replica)?;
         std::thread::sleep(lag);
         self.cell.redis_mut().kill9(master)?;
-        self.forgot();
+        self.forgot(only);
         self.cell.redis().follow(replica)?;
         self.timeline.done("the master is dead");
         self.promoted(replica);
@@ -151,6 +160,8 @@ impl Injector<'_> {
     fn blind(&self, master: usize, replica: usize, lag: Duration, kill: bool) -> Result<()> {
         let blind = self.cell.gateways.get(BLIND_GATEWAY).context("a gateway")?;
         let other = self.cell.gateways.get(OTHER_GATEWAY).context("a gateway")?;
+        // It would see at its next look that Redis is behind.
+        lock(&self.cell.watch).pause()?;
         lock(blind).pause()?;
         lock(&self.cell.kafka).proxy(BLIND_GATEWAY)?.blackhole()?;
         self.cell.redis().lag(replica)?;
@@ -158,9 +169,10 @@ impl Injector<'_> {
         lock(other).pause()?;
         self.timeline
             .done("gateway 2 is blind; what gateway 1 just sold is taken from Redis");
+        let sold = self.cell.redis().last_seq(master, self.sale)?;
         self.cell.redis().there_and_back(master, replica)?;
         lock(blind).resume()?;
-        std::thread::sleep(BLIND);
+        self.outrun(master, sold)?;
         if kill {
             lock(blind).kill9()?;
             self.timeline.done("gateway 2 is killed, gateway 1 goes on");
@@ -168,15 +180,31 @@ impl Injector<'_> {
             lock(&self.cell.kafka).proxy(BLIND_GATEWAY)?.cut()?;
             lock(&self.cell.kafka).proxy(BLIND_GATEWAY)?.heal()?;
             lock(other).resume()?;
-            std::thread::sleep(lag);
-            lock(blind).start_again()
+            std::thread::sleep(lag + RELAYED);
+            lock(blind).start_again()?;
         } else {
             self.timeline
                 .done("gateway 2 sees again, gateway 1 goes on soon");
             lock(&self.cell.kafka).proxy(BLIND_GATEWAY)?.heal()?;
             std::thread::sleep(PUBLISHED);
-            lock(other).resume()
+            lock(other).resume()?;
         }
+        lock(&self.cell.watch).resume()
+    }
+
+    /// Waits until more was sold than before Redis went back in time, or for as long as a blind
+    /// gateway sells.
+    fn outrun(&self, master: usize, sold: u64) -> Result<()> {
+        let begun = Instant::now();
+        let mut seq = 0;
+        while seq < sold + OUTRUN && begun.elapsed() < BLIND_MAX {
+            seq = self.cell.redis().last_seq(master, self.sale)?;
+            std::thread::sleep(TICK);
+        }
+        self.timeline.done(format!(
+            "gateway 2 sold to {seq}, past {sold} that it never saw"
+        ));
+        Ok(())
     }
 
     /// Waits until this server is the master, or for as long as that may take.
