@@ -32,8 +32,6 @@ pub fn load(redis: &Redis, wins: u64) -> Result<Duration> {
     let begun = Instant::now();
     let done = Command::new("redis-cli")
         .args(["-p", &redis.port().to_string(), "--pipe"])
-        .args(["--user", "operator"])
-        .env("REDISCLI_AUTH", dropgate_testkit::redis::OPERATOR_PASSWORD)
         .stdin(file.reopen()?)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
