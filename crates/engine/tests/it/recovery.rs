@@ -9,7 +9,7 @@ use dropgate_engine::{
 };
 use parking_lot::Mutex;
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -261,19 +261,36 @@ async fn of_two_recoveries_at_once_one_begins_and_the_other_leaves() -> Result<(
     Ok(())
 }
 
-/// A recovery that is given up at its n-th wait, wherever that is; the next one brings the same
-/// end state. Then one that is paused there, and goes on after another has come in between.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_recovery_that_is_given_up_or_paused_at_any_step_ends_the_same() -> Result<()> {
-    let world = World::start().await?;
-    // There are many steps, and some wait for the next question of these.
-    let quick = || EngineConfig {
+/// For many recoveries, some steps of which wait for the next question of these.
+fn quick() -> EngineConfig {
+    EngineConfig {
         freshness_interval: Duration::from_millis(20),
         tip_interval: Duration::from_millis(100),
         // What waits in the outbox is the recoveries' business.
         relay_after: Duration::from_secs(60),
         ..EngineConfig::default()
-    };
+    }
+}
+
+/// Polls so many times at most: the output, or `None` when it is not done by then.
+async fn polled<F: Future + Unpin>(future: &mut F, polls: u32) -> Option<F::Output> {
+    let mut left = polls;
+    std::future::poll_fn(|context| match Pin::new(&mut *future).poll(context) {
+        Poll::Ready(done) => Poll::Ready(Some(done)),
+        Poll::Pending if left == 1 => Poll::Ready(None),
+        Poll::Pending => {
+            left -= 1;
+            Poll::Pending
+        }
+    })
+    .await
+}
+
+/// A recovery that is given up at its n-th wait, wherever that is; the next one brings the same
+/// end state. Then one that is paused there, and goes on after another has come in between.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_recovery_that_is_given_up_or_paused_at_any_step_ends_the_same() -> Result<()> {
+    let world = World::start().await?;
     let one = world.engine_with(quick(), true).await?;
     let two = world.engine_with(quick(), true).await?;
     let sale = opened(&one, "drop", Definition::of(1_000)).await?;
@@ -296,16 +313,7 @@ async fn a_recovery_that_is_given_up_or_paused_at_any_step_ends_the_same() -> Re
             let recovery = recovery(&sale, generation.0);
             let on_progress = move |step| *seen.lock() = Some(step);
             let mut first = Box::pin(one.recover(&recovery, &on_progress));
-            let mut left = polls;
-            let ended = std::future::poll_fn(|context| match first.as_mut().poll(context) {
-                Poll::Ready(done) => Poll::Ready(Some(done)),
-                Poll::Pending if left == 1 => Poll::Ready(None),
-                Poll::Pending => {
-                    left -= 1;
-                    Poll::Pending
-                }
-            })
-            .await;
+            let ended = polled(&mut first, polls).await;
             given_up_at.push((*last.lock()).map(|step| std::mem::discriminant(&step)));
             let done = ended.is_some();
             if !paused || done {
