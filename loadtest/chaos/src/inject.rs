@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use dropgate_testkit::Proxy;
+use dropgate_testkit::stack::Clicking;
 
 use crate::cell::{Cell, Hurt, Service, Shift, lock};
 use crate::fault::{Fault, Kind};
@@ -42,6 +43,7 @@ pub struct Injected {
 pub struct Injector<'a> {
     cell: &'a Cell,
     sale: &'a str,
+    crowd: &'a Mutex<Clicking>,
     sight: &'a Sight,
     timeline: &'a Timeline,
     injected: Mutex<Injected>,
@@ -56,10 +58,17 @@ pub struct Injector<'a> {
 impl<'a> Injector<'a> {
     /// For one run.
     #[must_use]
-    pub fn new(cell: &'a Cell, sale: &'a str, sight: &'a Sight, timeline: &'a Timeline) -> Self {
+    pub fn new(
+        cell: &'a Cell,
+        sale: &'a str,
+        crowd: &'a Mutex<Clicking>,
+        sight: &'a Sight,
+        timeline: &'a Timeline,
+    ) -> Self {
         Self {
             cell,
             sale,
+            crowd,
             sight,
             timeline,
             injected: Mutex::default(),

@@ -124,8 +124,8 @@ impl Run<'_> {
             patience: PATIENCE,
         };
         self.open_everywhere(wait::START)?;
-        let clicking = crowd(load.users).come(self.cell, &self.sale)?;
-        let injected = self.inject(sight)?;
+        let clicking = Mutex::new(crowd(load.users).come(self.cell, &self.sale)?);
+        let injected = self.inject(&clicking, sight)?;
         self.timeline.done("everything is healed");
         self.cell.heal()?;
         let mut unsettled = Vec::new();
@@ -142,7 +142,10 @@ impl Run<'_> {
                 .seen("healed: all is ready, the sale is open everywhere");
         }
         let late = crowd(load.late_users).come_as(self.cell, &self.sale, "late-")?;
-        let readiness = self.hear(clicking, late)?;
+        let first = clicking
+            .into_inner()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let readiness = self.hear(first, late)?;
         self.timeline.seen("everybody is done");
         Ok(Course {
             injected,
@@ -152,8 +155,8 @@ impl Run<'_> {
         })
     }
 
-    fn inject(&self, sight: &Sight) -> Result<Injected> {
-        let injector = Injector::new(self.cell, &self.sale, sight, &self.timeline);
+    fn inject(&self, crowd: &Mutex<Clicking>, sight: &Sight) -> Result<Injected> {
+        let injector = Injector::new(self.cell, &self.sale, crowd, sight, &self.timeline);
         let failures = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
             for step in &self.schedule.steps {

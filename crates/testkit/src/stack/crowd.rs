@@ -23,6 +23,12 @@ pub trait Venue {
     fn readiness_urls(&self) -> Vec<String> {
         Vec::new()
     }
+
+    /// How many connections users have open at most; by default as many as the load generator
+    /// finds right.
+    fn connections(&self) -> Option<u32> {
+        None
+    }
 }
 
 /// Who comes, and how.
@@ -140,6 +146,9 @@ impl Crowd {
         if !readiness.is_empty() {
             options = options.args(["--readiness", &readiness.join(",")]);
         }
+        if let Some(connections) = venue.connections() {
+            options = options.args(["--connections", &connections.to_string()]);
+        }
         let seconds = self.users / self.rate + self.patience;
         Ok(Clicking {
             process: options.start()?,
@@ -154,6 +163,22 @@ impl Clicking {
     /// Whether somebody is still clicking.
     pub fn is_going_on(&mut self) -> bool {
         self.process.alive()
+    }
+
+    /// Nobody clicks, and nobody reads an answer, until [`Clicking::go_on`].
+    ///
+    /// # Errors
+    /// When everybody is done.
+    pub fn hold(&mut self) -> Result<()> {
+        self.process.pause()
+    }
+
+    /// Ends what [`Clicking::hold`] began: all come who would have come meanwhile.
+    ///
+    /// # Errors
+    /// When everybody is done.
+    pub fn go_on(&mut self) -> Result<()> {
+        self.process.resume()
     }
 
     /// Where the answers are written to, some time after they were given.

@@ -33,7 +33,7 @@ const WAYS: usize = 4;
 /// Knobs of the second gateway: it is content with a log that it has not heard of for longer, and
 /// waits longer for what it published. Different gateways may be configured differently, and what
 /// is rare with one that is nervous is common with one that is patient.
-const PATIENT: &str = "[engine]\nfresh_for = \"3s\"\nconfirm_max = \"8s\"";
+const PATIENT: &str = "[engine]\nfresh_for = \"6s\"\nconfirm_max = \"8s\"";
 
 /// The watch may recover as often as faults are injected.
 const WATCH: &str = "recoveries_max = 1000";
@@ -203,6 +203,12 @@ impl Venue for Cell {
     fn readiness_urls(&self) -> Vec<String> {
         let url = |ports: &GatewayPorts| format!("http://127.0.0.1:{}/readyz", ports.admin);
         self.ports.iter().map(url).collect()
+    }
+
+    /// More than ever wait at once: whoever waits for a gateway that stands still, or cannot see
+    /// the log, must not keep others from asking.
+    fn connections(&self) -> Option<u32> {
+        Some(1500)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use dropgate_testkit::Proxy;
 
 use super::{Injector, TICK};
 use crate::cell::lock;
@@ -15,16 +16,18 @@ const PROMOTED_MAX: Duration = Duration::from_secs(8);
 const RECOVERED_MAX: Duration = Duration::from_secs(6);
 /// How old a restored disk is at most.
 const OLD_MAX: Duration = Duration::from_secs(1);
-/// How long a gateway may sell that cannot see the log: it is content with what it heard three
+/// How long a gateway may sell that cannot see the log: it is content with what it heard six
 /// seconds ago.
-const BLIND_MAX: Duration = Duration::from_millis(2200);
+const BLIND_MAX: Duration = Duration::from_millis(4500);
 /// So many events more than were sold before, and it has outrun the log.
 const OUTRUN: u64 = 20;
 /// How long the blind gateway has to publish what it sold before the other goes on, which would
 /// publish from the outbox what comes after all that it knows, and so come first.
 const PUBLISHED: Duration = Duration::from_millis(300);
+/// How long gateways have to apply what was clicked.
+const APPLIED: Duration = Duration::from_millis(300);
 /// How long the other gateway has to find in the outbox what the killed one sold.
-const RELAYED: Duration = Duration::from_millis(800);
+const RELAYED: Duration = Duration::from_millis(1500);
 /// The gateway that is made blind: the patient one.
 const BLIND_GATEWAY: usize = 1;
 const OTHER_GATEWAY: usize = 0;
@@ -73,19 +76,9 @@ impl Injector<'_> {
                 self.blind(master, replica, lasts, fault.kind == K::BlindKilled)?;
             }
             K::CutRedis => {
-                self.cell
-                    .redis()
-                    .server(master)
-                    .proxy()
-                    .context("a proxy")?
-                    .cut()?;
+                self.way_to(master, Proxy::cut)?;
                 std::thread::sleep(lasts);
-                self.cell
-                    .redis()
-                    .server(master)
-                    .proxy()
-                    .context("a proxy")?
-                    .heal()?;
+                self.way_to(master, Proxy::heal)?;
             }
             _ => {
                 let seconds = format!("{:.3}", lasts.as_secs_f64());
@@ -95,6 +88,12 @@ impl Injector<'_> {
         }
         self.over(fault);
         Ok(())
+    }
+
+    /// Does something to the way by which clients reach a server.
+    fn way_to(&self, server: usize, what: fn(&Proxy) -> Result<()>) -> Result<()> {
+        let redis = self.cell.redis();
+        what(redis.server(server).proxy().context("a proxy")?)
     }
 
     fn kill(&self, master: usize, lasts: Duration, which: u8, only: bool) -> Result<()> {
@@ -162,16 +161,23 @@ impl Injector<'_> {
         let other = self.cell.gateways.get(OTHER_GATEWAY).context("a gateway")?;
         // It would see at its next look that Redis is behind.
         lock(&self.cell.watch).pause()?;
-        lock(blind).pause()?;
-        lock(&self.cell.kafka).proxy(BLIND_GATEWAY)?.blackhole()?;
-        self.cell.redis().lag(replica)?;
-        std::thread::sleep(lag);
-        lock(other).pause()?;
-        self.timeline
-            .done("gateway 2 is blind; what gateway 1 just sold is taken from Redis");
-        let sold = self.cell.redis().last_seq(master, self.sale)?;
-        self.cell.redis().there_and_back(master, replica)?;
-        lock(blind).resume()?;
+        // What is on its way would be published from the outbox later, in its order or not. The
+        // play needs that each gateway knows all that it sold.
+        self.quiet(|| {
+            lock(blind).pause()?;
+            lock(&self.cell.kafka).proxy(BLIND_GATEWAY)?.blackhole()?;
+            self.cell.redis().lag(replica)
+        })?;
+        std::thread::sleep(lag / 3);
+        let mut sold = 0;
+        self.quiet(|| {
+            lock(other).pause()?;
+            sold = self.cell.redis().last_seq(master, self.sale)?;
+            self.timeline
+                .done("gateway 2 is blind; what gateway 1 just sold is taken from Redis");
+            self.cell.redis().there_and_back(master, replica)?;
+            lock(blind).resume()
+        })?;
         self.outrun(master, sold)?;
         if kill {
             lock(blind).kill9()?;
@@ -190,6 +196,15 @@ impl Injector<'_> {
             lock(other).resume()?;
         }
         lock(&self.cell.watch).resume()
+    }
+
+    /// Does something while nobody clicks, and everything that was clicked is applied.
+    fn quiet(&self, what: impl FnOnce() -> Result<()>) -> Result<()> {
+        lock(self.crowd).hold()?;
+        std::thread::sleep(APPLIED);
+        let result = what();
+        lock(self.crowd).go_on()?;
+        result
     }
 
     /// Waits until more was sold than before Redis went back in time, or for as long as a blind
