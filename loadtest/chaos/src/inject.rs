@@ -28,6 +28,15 @@ pub struct Forgot {
     pub at_ms: u64,
 }
 
+/// Another server took the master's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Promoted {
+    /// When the master was taken away, in Unix milliseconds.
+    pub lost_ms: u64,
+    /// When a majority of the sentinels named the other one.
+    pub at_ms: u64,
+}
+
 /// What was injected in a run.
 #[derive(Debug, Default)]
 pub struct Injected {
@@ -35,8 +44,8 @@ pub struct Injected {
     pub faults: Vec<(Kind, u64)>,
     /// When scripts were forgotten.
     pub forgot: Vec<Forgot>,
-    /// When another server was seen to be the master, in Unix milliseconds.
-    pub promoted_ms: Vec<u64>,
+    /// When another server was the master.
+    pub promoted: Vec<Promoted>,
 }
 
 /// Injects the steps of one run.

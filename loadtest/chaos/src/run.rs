@@ -215,9 +215,9 @@ impl Run<'_> {
             unsettled,
             winners: told::winners(&answers, first.unwrap_or(healed_ms), healed_ms),
             resumed_ms: injected
-                .promoted_ms
+                .promoted
                 .iter()
-                .filter_map(|&at_ms| told::first_new_win_ms(&answers, at_ms))
+                .filter_map(|promoted| told::first_new_win_ms(&answers, promoted))
                 .collect(),
             injected,
             gateways: self.cell.urls(),

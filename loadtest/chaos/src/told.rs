@@ -10,6 +10,7 @@ use dropgate_model::replay::{Outcome, Told};
 use serde::Deserialize;
 
 use crate::coverage::Winners;
+use crate::inject::Promoted;
 
 /// One answer, as far as it counts here.
 #[derive(Clone, Debug, Deserialize)]
@@ -107,16 +108,16 @@ pub fn winners(answers: &[Answer], first_fault_ms: u64, healed_ms: u64) -> Winne
     winners
 }
 
-/// How long after this moment the first win was told of a generation that nobody had heard of
-/// before it, in milliseconds.
+/// How long after there was a new master the first win was told of a generation that nobody had
+/// heard of while there was the old one, in milliseconds.
 #[must_use]
-pub fn first_new_win_ms(answers: &[Answer], at_ms: u64) -> Option<u64> {
+pub fn first_new_win_ms(answers: &[Answer], promoted: &Promoted) -> Option<u64> {
     let won = || answers.iter().filter(|answer| answer.status == "won");
-    let before = won().filter(|answer| answer.done_ms < at_ms);
+    let before = won().filter(|answer| answer.done_ms < promoted.lost_ms);
     let old = before.filter_map(Answer::generation).max()?;
     let is_new = |answer: &&Answer| answer.generation().is_some_and(|new| new > old);
     let first = won().filter(is_new).map(|answer| answer.done_ms).min()?;
-    first.checked_sub(at_ms)
+    Some(first.saturating_sub(promoted.at_ms))
 }
 
 impl Answer {
@@ -160,7 +161,9 @@ mod tests {
                 after: 2
             }
         );
-        assert_eq!(first_new_win_ms(&answers, 16), Some(4));
-        assert_eq!(first_new_win_ms(&answers, 21), None);
+        let promoted = |lost_ms, at_ms| Promoted { lost_ms, at_ms };
+        assert_eq!(first_new_win_ms(&answers, &promoted(16, 18)), Some(2));
+        assert_eq!(first_new_win_ms(&answers, &promoted(16, 21)), Some(0));
+        assert_eq!(first_new_win_ms(&answers, &promoted(21, 22)), None);
     }
 }

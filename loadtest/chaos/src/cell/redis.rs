@@ -88,6 +88,12 @@ impl Servers {
         word.as_deref() == Some("master")
     }
 
+    /// Whether a majority of the sentinels names this server as the master.
+    #[must_use]
+    pub fn is_named(&self, at: usize) -> bool {
+        self.trio.master().is_ok_and(|named| named == at)
+    }
+
     /// The master's URL, for whoever may do everything.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use dropgate_testkit::Proxy;
 
-use super::{Injector, TICK};
+use super::{Injector, Promoted, TICK};
 use crate::cell::lock;
 use crate::fault::{Fault, Kind, LOSES_DISK, OLD_DISK};
 use crate::timeline::now_ms;
@@ -59,8 +59,10 @@ impl Injector<'_> {
             K::LaggingKill => self.lagging_kill(master, replica, lasts, only)?,
             K::LaggingPause => self.lagging_pause(master, replica, lasts)?,
             K::Failover => {
+                let lost_ms = now_ms();
                 self.cell.redis().failover()?;
                 self.promoted(replica);
+                self.agreed(replica, lost_ms);
             }
             K::FlushAll => self.cell.redis().ask(master, &["FLUSHALL"]).map(drop)?,
             K::ScriptFlush => {
@@ -128,11 +130,13 @@ impl Injector<'_> {
     fn lagging_kill(&self, master: usize, replica: usize, lag: Duration, only: bool) -> Result<()> {
         self.cell.redis().lag(replica)?;
         std::thread::sleep(lag);
+        let lost_ms = now_ms();
         self.cell.redis_mut().kill9(master)?;
         self.forgot(only);
         self.cell.redis().follow(replica)?;
         self.timeline.done("the master is dead");
         self.promoted(replica);
+        self.agreed(replica, lost_ms);
         self.cell.redis_mut().start_again(master)
     }
 
@@ -141,16 +145,23 @@ impl Injector<'_> {
         self.cell.redis().lag(replica)?;
         std::thread::sleep(lag);
         let before = self.sight.generation();
+        let lost_ms = now_ms();
         self.cell.redis_mut().pause(master)?;
         self.cell.redis().follow(replica)?;
         self.timeline.done("the master stands still");
         self.promoted(replica);
         // With little patience, calls in its buffers have not run out of time yet.
-        if lag.as_millis().is_multiple_of(2) {
+        let patient = lag.as_millis().is_multiple_of(2);
+        if patient {
+            self.agreed(replica, lost_ms);
             self.recovered(before);
         }
         self.timeline.done("the old master goes on");
-        self.cell.redis_mut().resume(master)
+        self.cell.redis_mut().resume(master)?;
+        if !patient {
+            self.agreed(replica, lost_ms);
+        }
+        Ok(())
     }
 
     /// Redis goes back in time with its scripts kept, and the only gateway that then sells cannot
@@ -227,7 +238,6 @@ impl Injector<'_> {
         let begun = Instant::now();
         while begun.elapsed() < PROMOTED_MAX {
             if self.cell.redis().says_master(new) {
-                lock(&self.injected).promoted_ms.push(now_ms());
                 self.timeline
                     .seen(format!("redis {} is the master", new + 1));
                 return;
@@ -235,6 +245,23 @@ impl Injector<'_> {
             std::thread::sleep(TICK);
         }
         self.timeline.seen("no other master yet");
+    }
+
+    /// Waits until the sentinels say so, too: then whoever asks them can know.
+    fn agreed(&self, new: usize, lost_ms: u64) {
+        let begun = Instant::now();
+        while begun.elapsed() < PROMOTED_MAX {
+            if self.cell.redis().is_named(new) {
+                let at_ms = now_ms();
+                lock(&self.injected)
+                    .promoted
+                    .push(Promoted { lost_ms, at_ms });
+                self.timeline.seen("the sentinels name it");
+                return;
+            }
+            std::thread::sleep(TICK);
+        }
+        self.timeline.seen("the sentinels do not name it yet");
     }
 
     /// Waits until a later generation is sold, or for as long as that may take.

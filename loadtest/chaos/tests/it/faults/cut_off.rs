@@ -12,7 +12,7 @@ const CUT_MS: u64 = 4000;
 #[test]
 fn a_gateway_cut_off_from_the_log_turns_unready_and_the_other_goes_on_winning() -> Result<()> {
     let steps = vec![at(300, Kind::CutKafka, 0, CUT_MS)];
-    let (outcome, answers) = sell(&schedule(1200, steps))?;
+    let (outcome, answers) = sell(&schedule(1100, steps))?;
     let cut_ms = outcome.injected.faults.first().context("a cut")?.1;
     let changes = outcome.readiness;
     let (cut, healthy) = (&outcome.gateways[0], &outcome.gateways[1]);
