@@ -213,7 +213,13 @@ impl Fault {
             | K::KillReplica
             | K::PauseReplica => vec![Room::Redis],
             K::BlindHealed | K::BlindKilled => {
-                vec![Room::Gateway(0), Room::Gateway(1), Room::Redis, Room::Kafka]
+                vec![
+                    Room::Gateway(0),
+                    Room::Gateway(1),
+                    Room::Watch,
+                    Room::Redis,
+                    Room::Kafka,
+                ]
             }
             K::KillKafka | K::PauseKafka => vec![Room::Kafka],
             K::KillGateway | K::PauseGateway | K::RestartGateway | K::ShiftGateway => {

@@ -211,10 +211,13 @@ impl Injector<'_> {
 
     /// Does something while nobody clicks, and everything that was clicked is applied.
     fn quiet(&self, what: impl FnOnce() -> Result<()>) -> Result<()> {
-        lock(self.crowd).hold()?;
+        // When all are done already, it is quiet.
+        let held = lock(self.crowd).hold().is_ok();
         std::thread::sleep(APPLIED);
         let result = what();
-        lock(self.crowd).go_on()?;
+        if held {
+            lock(self.crowd).go_on()?;
+        }
         result
     }
 
