@@ -69,6 +69,15 @@ fn halted() -> Event {
     }))
 }
 
+fn undated(mut event: Event) -> Event {
+    match &mut event.body {
+        Body::Started(started) => started.at = None,
+        Body::Halted(halted) => halted.at = None,
+        Body::Won(_) | Body::Closed(_) => {}
+    }
+    event
+}
+
 fn created() -> SaleCreated {
     SaleCreated {
         sale: sale(),
@@ -98,15 +107,27 @@ fn bytes_of_version_1_still_decode() {
             event(Body::Closed(link())),
         ),
         (
-            "08011002 1a0664726f702d31 2003 7215 0a084e4f534352495054 1209676174657761792d31",
+            "08011002 1a0664726f702d31 2003 7217 0a084e4f534352495054 1209676174657761792d31 1809",
             halted(),
+        ),
+        (
+            "08011001 1a0664726f702d31 2003 6a6d 0a1001010101010101010101010101010101 \
+             121002020202020202020202020202020202 1a22 0a0a636c61696d5f756e6974 \
+             12140303030303030303030303030303030303030303 2001 2801 \
+             3207 08e807 1001 1805 3a086f70657261746f72 42076f70656e696e67 48904e 5008",
+            started(),
+        ),
+        // Of before halts and starts said when they were written.
+        (
+            "08011002 1a0664726f702d31 2003 7215 0a084e4f534352495054 1209676174657761792d31",
+            undated(halted()),
         ),
         (
             "08011001 1a0664726f702d31 2003 6a6b 0a1001010101010101010101010101010101 \
              121002020202020202020202020202020202 1a22 0a0a636c61696d5f756e6974 \
              12140303030303030303030303030303030303030303 2001 2801 \
              3207 08e807 1001 1805 3a086f70657261746f72 42076f70656e696e67 48904e",
-            started(),
+            undated(started()),
         ),
     ];
     for (text, event) in golden {
@@ -205,12 +226,12 @@ fn an_unknown_field_deep_inside_is_refused() {
     start.reason = String::new();
     start.by = String::new();
     let bytes = encode_event(&event).to_vec();
-    // A field 10 at the end of the Started message: its length byte is the one after 0x6a.
+    // A field 11 at the end of the Started message: its length byte is the one after 0x6a.
     let at = bytes.iter().position(|b| *b == 0x6a).unwrap() + 1;
     let mut longer = bytes.clone();
     longer[at] += 2;
-    longer.extend([0x50, 0x01]);
-    assert_eq!(decode_event(&longer), Err(Unknown::Field { tag: 10 }));
+    longer.extend([0x58, 0x01]);
+    assert_eq!(decode_event(&longer), Err(Unknown::Field { tag: 11 }));
 }
 
 proptest! {
