@@ -87,7 +87,7 @@ class Reading(unittest.TestCase):
     def test_an_unknown_field_is_refused_at_every_depth(self):
         for field in (0xF, 16, 17, 1000):
             self.refused("unknown_field", WIN + w.number(field, 1))
-        self.refused("unknown_field", w.head(1, 1) + w.blob(13, w.number(10, 1)))
+        self.refused("unknown_field", w.head(1, 1) + w.blob(13, w.number(11, 1)))
         self.refused("unknown_field", w.started(1, w.definition(5) + w.number(6, 1)))
         self.refused("unknown_field", w.started(1, w.definition(5) + w.number(5, 60)))
 
