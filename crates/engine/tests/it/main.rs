@@ -8,4 +8,5 @@ mod reading;
 mod records;
 mod recovery;
 mod selling;
+mod truths;
 mod world;
