@@ -71,15 +71,15 @@
 //! | build marker | a generation goes live as the ledger has it | admission `only_a_built_generation_becomes_current_and_never_an_earlier_one` |
 //! | compare-and-set of the switch | current never goes back | the same |
 //! | compare-and-set of the database | 5: the database agrees with the log | store `a_zombies_write_changes_nothing` |
-//! | tell after apply, at the reply | 1: never oversell, 3: a told win is kept | none |
-//! | tell after apply, at the acknowledgement | 3: a told win is kept | none |
-//! | exact sold out | sold out is true when said | none |
-//! | true void | void is true when said | none |
+//! | tell after apply, at the reply | 1: never oversell, 3: a told win is kept | `make chaos-weakened`, told_at_reply |
+//! | tell after apply, at the acknowledgement | 3: a told win is kept | `make chaos-weakened`, told_at_ack |
+//! | exact sold out | sold out is true when said | engine `sold_out_is_not_told_while_the_last_win_is_not_in_the_log` |
+//! | true void | void is true when said | engine `a_win_that_redis_lost_on_its_way_is_pending_and_then_won_and_never_void` |
 //! | window | no void without a loss | engine `a_full_window_refuses_and_empties` |
 //! | halt before the outbox is read | no void without a loss | engine `what_waited_in_the_outbox_is_won_and_not_void` |
-//! | take over what another recovery left | no void without a loss | none |
+//! | take over what another recovery left | no void without a loss | engine `a_recovery_that_is_given_up_or_paused_at_any_step_ends_the_same` |
 //! | read the log after the halt | no void without a loss | none |
-//! | bar what is not built yet | no void without a loss | none |
+//! | bar what is not built yet | no void without a loss | admission `only_a_built_generation_becomes_current_and_never_an_earlier_one` |
 //! | the switch counts the claims | a generation goes live as the ledger has it | admission `a_generation_that_lost_claims_while_it_was_built_is_refused` |
 //!
 //! The last four were not known before: the model found them. What it also found is that a claim
