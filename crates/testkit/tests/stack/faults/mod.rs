@@ -2,6 +2,7 @@
 
 mod broker;
 mod by_hand;
+mod cluster;
 mod crashes;
 mod database;
 mod redis;
