@@ -6,8 +6,8 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use dropgate_testkit::Proxy;
 use dropgate_testkit::stack::Clicking;
+use dropgate_testkit::{Proxy, http};
 
 use crate::cell::{Cell, Hurt, Service, Shift, lock};
 use crate::fault::{Fault, Kind};
@@ -15,8 +15,11 @@ use crate::schedule::Step;
 use crate::timeline::{Timeline, now_ms};
 use crate::watcher::Sight;
 
-/// How long a mark may take to be reached: a sale that stands still is what comes of faults too.
+/// How long a sale may stand still before a mark is taken for reached: that is what comes of faults
+/// too.
 const MARK_MAX: Duration = Duration::from_secs(15);
+/// How long a service may take to be ready before its clock is shifted.
+const STARTED_MAX: Duration = Duration::from_secs(5);
 /// How often a condition is looked at.
 const TICK: Duration = Duration::from_millis(10);
 
@@ -100,9 +103,14 @@ impl<'a> Injector<'a> {
     /// # Errors
     /// When the fault could not be injected or undone.
     pub fn play(&self, step: &Step) -> Result<()> {
-        let begun = Instant::now();
-        while self.sight.sold() < step.at.wins && begun.elapsed() < MARK_MAX {
+        // Measured from the last win: the marks of a long sale are far apart.
+        let (mut sold, mut since) = (self.sight.sold(), Instant::now());
+        while sold < step.at.wins && since.elapsed() < MARK_MAX {
             std::thread::sleep(TICK);
+            let now = self.sight.sold();
+            if now > sold {
+                (sold, since) = (now, Instant::now());
+            }
         }
         std::thread::sleep(Duration::from_millis(step.at.then_ms));
         let fault = &step.fault;
@@ -181,6 +189,9 @@ impl<'a> Injector<'a> {
     fn hurt_service(&self, service: &Mutex<Service>, fault: &Fault) -> Result<()> {
         use Kind as K;
         let lasts = Duration::from_millis(fault.lasts_ms);
+        if matches!(fault.kind, K::ShiftGateway | K::ShiftWatch) {
+            wait_started(service);
+        }
         self.begin(fault);
         match fault.kind {
             K::KillGateway | K::KillWriter | K::KillWatch => {
@@ -270,6 +281,17 @@ impl<'a> Injector<'a> {
         self.cell.redis_mut().sentinel(at, undo)?;
         self.over(fault);
         Ok(())
+    }
+}
+
+/// Waits until a service is ready, or for as long as it may take to start: librdkafka's start does
+/// not survive a clock that jumps (it answers after a minute), and that is not what is looked for.
+fn wait_started(service: &Mutex<Service>) {
+    let port = lock(service).ops_port();
+    let begun = Instant::now();
+    let ready = || http::get(port, "/readyz").is_ok_and(|answer| answer.status == 200);
+    while !ready() && begun.elapsed() < STARTED_MAX {
+        std::thread::sleep(TICK);
     }
 }
 
