@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use dropgate_testkit::ports::Port;
 use dropgate_testkit::redis::{GATEWAY_PASSWORD, OPERATOR_PASSWORD};
 use dropgate_testkit::stack::verdict::{dump_log, reconcile};
-use dropgate_testkit::stack::{Admin, Crowd, Heard, Oracle, Settings, Venue};
+use dropgate_testkit::stack::{Admin, Clicking, Crowd, Heard, Oracle, Settings, Venue};
 use dropgate_testkit::wait::{self, Seen};
 use dropgate_testkit::{
     AppendOnly, ClusterOptions, Database, Kafka, Postgres, Process, Ready, RedisCluster,
@@ -14,6 +14,7 @@ use dropgate_testkit::{
 use tempfile::TempDir;
 
 use crate::client::Client;
+use crate::from_env;
 use crate::stack::{Gateway, service};
 
 /// Units of each sale.
@@ -114,9 +115,9 @@ impl Installation {
     }
 
     /// Two sales that two masters hold.
-    fn two_sales(&self) -> Result<[String; 2]> {
-        let names = (0..100).map(|nth| format!("sale-{nth}"));
-        let first = "sale-first".to_owned();
+    fn two_sales(&self, nth: usize) -> Result<[String; 2]> {
+        let names = (0..100).map(|other| format!("sale-{nth}-{other}"));
+        let first = format!("sale-{nth}");
         let master = self.cluster.master_of(&key(&first))?;
         for name in names {
             if self.cluster.master_of(&key(&name))? != master {
@@ -166,11 +167,61 @@ impl Installation {
     }
 }
 
+/// What happens to the master of one of the two sales.
+#[derive(Clone, Copy, Debug)]
+enum Hurt {
+    Killed,
+    Paused,
+    /// Its replica takes over, with its consent.
+    Replaced,
+    Emptied,
+}
+
+const HURTS: [Hurt; 4] = [Hurt::Killed, Hurt::Paused, Hurt::Replaced, Hurt::Emptied];
+
+impl Installation {
+    fn hurt(&mut self, sale: &str, hurt: Hurt) -> Result<usize> {
+        let key = key(sale);
+        let master = self.cluster.master_of(&key)?;
+        match hurt {
+            Hurt::Killed => {
+                self.cluster.node_mut(master).kill9()?;
+                self.cluster.wait_for_new_master(&key, master)?;
+            }
+            Hurt::Paused => {
+                self.cluster.node_mut(master).pause()?;
+                self.cluster.wait_for_new_master(&key, master)?;
+                // What it was sent meanwhile it carries out now.
+                self.cluster.node_mut(master).resume()?;
+            }
+            Hurt::Replaced => {
+                self.cluster.failover(&key)?;
+            }
+            Hurt::Emptied => {
+                self.cluster.node(master).cli(&["FLUSHALL"])?;
+            }
+        }
+        Ok(master)
+    }
+}
+
 #[test]
-fn when_a_master_of_a_cluster_dies_its_sales_go_on_by_its_replica_and_the_others_hear_nothing()
--> Result<()> {
+fn when_a_master_of_a_cluster_is_hurt_its_sales_go_on_and_the_others_hear_nothing() -> Result<()> {
+    let seeds = usize::try_from(from_env("SEEDS", 1)?)?;
     let mut stack = Installation::start()?;
-    let [hit, spared] = stack.two_sales()?;
+    for (nth, hurt) in HURTS.into_iter().cycle().take(seeds).enumerate() {
+        let master = two_crowds(&mut stack, nth, hurt)?;
+        if matches!(hurt, Hurt::Killed) {
+            stack.cluster.node_mut(master).restart()?;
+        }
+        stack.cluster.wait_healthy()?;
+    }
+    Ok(())
+}
+
+/// Two sales, one of which loses its master in the middle; gives the master that was hurt.
+fn two_crowds(stack: &mut Installation, nth: usize, hurt: Hurt) -> Result<usize> {
+    let [hit, spared] = stack.two_sales(nth)?;
     for sale in [&hit, &spared] {
         stack.admin()?.open_new(sale, STOCK)?;
     }
@@ -179,14 +230,12 @@ fn when_a_master_of_a_cluster_dies_its_sales_go_on_by_its_replica_and_the_others
         rate: 100,
         patience: 90,
     };
-    let clicking = [crowd.come(&stack, &hit)?, crowd.come(&stack, &spared)?];
+    let clicking = [crowd.come(stack, &hit)?, crowd.come(stack, &spared)?];
     stack.shows(&hit, |body| {
         body["sold"].as_u64().filter(|sold| *sold >= 150)
     })?;
-    let master = stack.cluster.master_of(&key(&hit))?;
-    stack.cluster.node_mut(master).kill9()?;
-    stack.cluster.wait_for_new_master(&key(&hit), master)?;
-    let [heard_hit, heard_spared] = clicking.map(dropgate_testkit::stack::Clicking::done);
+    let master = stack.hurt(&hit, hurt)?;
+    let [heard_hit, heard_spared] = clicking.map(Clicking::done);
     let (heard_hit, heard_spared) = (heard_hit?, heard_spared?);
     let generation = |sale: &str| {
         stack.shows(sale, |body| {
@@ -196,11 +245,13 @@ fn when_a_master_of_a_cluster_dies_its_sales_go_on_by_its_replica_and_the_others
     };
     let (of_hit, of_spared) = (generation(&hit)?, generation(&spared)?);
     println!(
-        "{hit}: generation {of_hit}, answers {:?}; {spared}: generation {of_spared}, answers {:?}",
+        "{hurt:?}: {hit} in generation {of_hit}, answers {:?}; {spared} in generation {of_spared}, \
+         answers {:?}",
         heard_hit.report.http, heard_spared.report.http
     );
     ensure!(of_spared == "1", "{spared} is in generation {of_spared}");
     ensure!(of_hit != "1", "{hit} is in generation {of_hit}");
     stack.books(&hit, &heard_hit)?;
-    stack.books(&spared, &heard_spared)
+    stack.books(&spared, &heard_spared)?;
+    Ok(master)
 }
